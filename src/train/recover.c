@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/collect.h"
-#include "train/members_text.h"
+#include "crew/members_text.h"
 #include "train/samples.h"
 #include "train/speeds.h"
 #include "train/start.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* members_text.h - in words: which layers went to whom when the members of a job changed, and which
  * steps are computed again. */
-#ifndef HS_TRAIN_MEMBERS_TEXT_H
-#define HS_TRAIN_MEMBERS_TEXT_H
+#ifndef HS_CREW_MEMBERS_TEXT_H
+#define HS_CREW_MEMBERS_TEXT_H
 
 #include "job/placement.h"
 #include "plan/plan.h"

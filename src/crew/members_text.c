@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* members_text.c - see members_text.h. */
-#include "train/members_text.h"
+#include "crew/members_text.h"
 
 #include "base/buf.h"
 #include "base/err.h"
