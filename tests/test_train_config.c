@@ -160,9 +160,9 @@ static void keys_of_axolotl(void **state)
 				1, over);
 	assert_true(c->learning_rate == 0.5);
 	assert_null(c->wandb_project);
+	assert_string_equal(c->dataset_prepared_path, "last_run");
 	assert_string_equal(c->ignored, "flash_attention, tf32, bf16, fp16, wandb_watch, "
-					"wandb_mode, strict, dataset_prepared_path, "
-					"special_tokens, model_type");
+					"wandb_mode, strict, special_tokens, model_type");
 	config_free(c);
 }
 

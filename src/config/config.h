@@ -145,6 +145,7 @@ struct config {
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 	int64_t sequence_len;
 	bool sample_packing, train_on_inputs, skip_bad_records;
+	const char *dataset_prepared_path; /* MAY */
 
 	/* training */
 	int64_t micro_batch_size, gradient_accumulation_steps;

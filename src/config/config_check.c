@@ -65,6 +65,7 @@ static void settle(struct config *c, const bool *seen)
 	const char **optional[] = { &c->chat_template,
 				    &c->chat_template_jinja,
 				    &c->plan,
+				    &c->dataset_prepared_path,
 				    &c->profile,
 				    &c->key_file,
 				    &c->lora_model_dir,

@@ -71,7 +71,6 @@ static const struct {
 	{ "eager_attention", IDLE_ANY, NULL },
 	{ "tf32", IDLE_ANY, NULL },
 	{ "strict", IDLE_ANY, NULL },
-	{ "dataset_prepared_path", IDLE_ANY, NULL },
 	{ "dataset_processes", IDLE_ANY, NULL },
 	{ "pad_to_sequence_len", IDLE_ANY, NULL },
 	{ "gradient_checkpointing_kwargs", IDLE_ANY, NULL },

@@ -133,6 +133,9 @@ static const struct opt rows[] = {
 	     "put several short examples into one row; attention and positions keep them apart"),
 	BOOL(train_on_inputs, "false", "learn the prompts too, not only the answers"),
 	BOOL(skip_bad_records, "false", "skip bad records, and count them, instead of stopping"),
+	STR(dataset_prepared_path, NULL, "DIR",
+	    "where the tokens of the data are kept, in place of memory, and used again by runs of "
+	    "the same data, tokenizer and template; not given: nothing is kept"),
 
 	{ FIELD(micro_batch_size), .kind = OPT_INT, .def = "1", .lo = 1, .hi = 65536,
 	  .section = "Training", .help = "rows computed at once" },

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dataset.c - see dataset.h. Reads the files record by record, lets the kind encode each, cuts it,
- * and keeps ids and marks in two flat arrays. records.c finds where records begin and end; the
+ * and keeps ids and marks one after the other, in memory or in a file. records.c finds where records begin and end; the
  * kinds interpret them. */
 #include "data/dataset.h"
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset_kind.h"
 #include "data/fields.h"
 #include "data/preference.h"
+#include "data/prepared.h"
 #include "data/records.h"
 #include "data/sources.h"
 #include "data/stream.h"
@@ -29,10 +31,14 @@ struct span {
 struct dataset {
 	enum prefer_data prefer;
 	size_t source; /* that is being loaded; at last how many there are */
-	int32_t *id;
-	uint8_t *train;
-	struct span *ex;
-	size_t n, id_cap, train_cap, count, ex_cap;
+	/* of each example its ids, its marks, and zeros up to a multiple of 4 bytes */
+	const uint8_t *data;
+	uint8_t *own, *mark; /* own: data, where it is in memory; mark: of one example */
+	const struct span *ex;
+	struct span *own_ex;
+	size_t n, cap, mark_cap, count, ex_cap;
+	bool to_file, again;
+	struct prepared file;
 	struct dataset_stats stats;
 	uint64_t digest;
 };
@@ -98,6 +104,8 @@ static const struct dataset_kind *recognise(const json_t *rec)
 	return NULL;
 }
 
+static size_t round_up(size_t n) { return (n + 3) / 4 * 4; }
+
 /* Keeps ids [at, at + n) of the encoding as an example. */
 static int add_example(struct dataset *d, const struct encoding *x, size_t at, size_t n,
 		       struct err *e)
@@ -109,22 +117,30 @@ static int add_example(struct dataset *d, const struct encoding *x, size_t at, s
 		d->stats.untrained++;
 		return 0;
 	}
-	if (!mem_grow(&d->id, &d->id_cap, d->n + n, sizeof *d->id) ||
-	    !mem_grow(&d->train, &d->train_cap, d->n + n, 1) ||
-	    !mem_grow(&d->ex, &d->ex_cap, d->count + 1, sizeof *d->ex))
-		return err_nomem(e, (d->n + n) * 5ull, "the dataset's tokens");
-	memcpy(d->id + d->n, x->ids.id + at, n * sizeof *d->id);
-	d->train[d->n] = 0;
+	const size_t marks = round_up(n), size = n * 4 + marks;
+	if (!mem_grow(&d->mark, &d->mark_cap, marks, 1) ||
+	    !mem_grow(&d->own_ex, &d->ex_cap, d->count + 1, sizeof *d->own_ex) ||
+	    (!d->to_file && !mem_grow(&d->own, &d->cap, d->n + size, 1)))
+		return err_nomem(e, (d->to_file ? 0 : d->n) + size, "the dataset's tokens");
+	memset(d->mark, 0, marks);
 	for (size_t i = 1; i < n; i++)
-		d->train[d->n + i] = x->train.id[at + i] != 0;
-	d->ex[d->count++] = (struct span){ .at = d->n,
-					   .n = (uint32_t)n,
-					   .trained = trained,
-					   .cut = x->cut,
-					   .answer = { x->answer[0], x->answer[1] },
-					   .good = x->good,
-					   .source = (uint16_t)d->source };
-	d->n += n;
+		d->mark[i] = x->train.id[at + i] != 0;
+	if (d->to_file) {
+		TRY(prepared_put(&d->file, x->ids.id + at, n * 4, e));
+		TRY(prepared_put(&d->file, d->mark, marks, e));
+	} else {
+		memcpy(d->own + d->n, x->ids.id + at, n * 4);
+		memcpy(d->own + d->n + n * 4, d->mark, marks);
+	}
+	memset(&d->own_ex[d->count], 0, sizeof *d->own_ex); /* they go into a file as they are */
+	d->own_ex[d->count++] = (struct span){ .at = d->n,
+					       .n = (uint32_t)n,
+					       .trained = trained,
+					       .cut = x->cut,
+					       .answer = { x->answer[0], x->answer[1] },
+					       .good = x->good,
+					       .source = (uint16_t)d->source };
+	d->n += size;
 	d->stats.tokens += n;
 	d->stats.trained += trained;
 	return 0;
@@ -314,8 +330,7 @@ static uint64_t digest_of(const struct dataset *d)
 	for (size_t i = 0; i < d->count; i++) {
 		const struct span *s = &d->ex[i];
 		h = fnv1a(h, &s->n, sizeof s->n);
-		h = fnv1a(h, d->id + s->at, (size_t)s->n * sizeof *d->id);
-		h = fnv1a(h, d->train + s->at, s->n);
+		h = fnv1a(h, d->data + s->at, (size_t)s->n * 5);
 		if (d->prefer) {
 			const uint32_t more[] = { s->cut, s->answer[0], s->answer[1], s->good };
 			h = fnv1a(h, more, sizeof more);
@@ -329,12 +344,12 @@ static uint64_t digest_of(const struct dataset *d)
 static void release_unused(struct dataset *d)
 {
 	void *p;
-	if ((p = mem_realloc(d->id, d->n * sizeof *d->id)))
-		d->id = p;
-	if ((p = mem_realloc(d->train, d->n)))
-		d->train = p;
-	if ((p = mem_realloc(d->ex, d->count * sizeof *d->ex)))
-		d->ex = p;
+	if ((p = mem_realloc(d->own, d->n)))
+		d->own = p;
+	if ((p = mem_realloc(d->own_ex, d->count * sizeof *d->own_ex)))
+		d->own_ex = p;
+	d->data = d->own;
+	d->ex = d->own_ex;
 }
 
 static int count_records(const struct source_files *f, const struct dataset_kind *kind,
@@ -368,7 +383,7 @@ static int weigh(struct dataset *d, size_t first, double weight, struct err *e)
 	struct span *old = mem_array(n, sizeof *old);
 	if (!old)
 		return err_nomem(e, n * sizeof *old, "the examples of a dataset");
-	memcpy(old, d->ex + first, n * sizeof *old);
+	memcpy(old, d->own_ex + first, n * sizeof *old);
 	for (size_t i = 0; i < n; i++) {
 		d->stats.tokens -= old[i].n;
 		d->stats.trained -= old[i].trained;
@@ -380,11 +395,11 @@ static int weigh(struct dataset *d, size_t first, double weight, struct err *e)
 							       floor((double)i * part + 1e-9);
 			if (!chosen)
 				continue;
-			if (!mem_grow(&d->ex, &d->ex_cap, out + 1, sizeof *d->ex)) {
+			if (!mem_grow(&d->own_ex, &d->ex_cap, out + 1, sizeof *d->own_ex)) {
 				mem_free(old);
 				return err_nomem(e, (out + 1) * sizeof *old, "a dataset");
 			}
-			d->ex[out++] = old[i];
+			d->own_ex[out++] = old[i];
 			d->stats.tokens += old[i].n;
 			d->stats.trained += old[i].trained;
 		}
@@ -420,6 +435,81 @@ out:
 	return rc;
 }
 
+/* ---- in a file ---- */
+
+/* Whether every span lies in the data and is what this program writes. */
+static bool spans_fit(const struct dataset *d, const struct dataset_options *o)
+{
+	const size_t vocab = tokenizer_vocab_size(o->tok);
+	const uint64_t bytes = d->file.head.bytes;
+	for (size_t i = 0; i < d->count; i++) {
+		const struct span *s = &d->ex[i];
+		const uint64_t size = (uint64_t)s->n * 5;
+		if (s->at % 4 || !s->n || s->at > bytes || size > bytes - s->at ||
+		    s->trained >= s->n || s->source >= d->source || s->cut > s->n ||
+		    (d->prefer && (s->answer[0] >= s->n || s->answer[1] > s->n - s->cut)))
+			return false;
+		const struct example x = dataset_get(d, i);
+		for (uint32_t k = 0; k < s->n; k++)
+			if (x.id[k] < 0 || (size_t)x.id[k] >= vocab || x.train[k] > 1)
+				return false;
+	}
+	return true;
+}
+
+/* 1: the tokens are those of an earlier run. */
+static int take_prepared(struct dataset *d, const struct dataset_options *o, const char *key,
+			 size_t nsrc, struct err *e)
+{
+	const int there = prepared_open(o->prepared, key, sizeof *d->ex, &d->file, e);
+	if (there <= 0)
+		return there;
+	const struct prepared_head *h = &d->file.head;
+	d->data = d->file.data;
+	d->ex = d->file.span;
+	d->count = h->count;
+	d->source = nsrc;
+	if (h->sources == nsrc && spans_fit(d, o) && digest_of(d) == h->digest) {
+		d->stats = h->stats;
+		d->digest = h->digest;
+		d->again = true;
+		return 1;
+	}
+	log_warn("%s: is damaged: it is made again", d->file.path);
+	prepared_close(&d->file);
+	d->count = d->source = 0;
+	return 0;
+}
+
+static int begin_prepared(struct dataset *d, const struct dataset_source *src, size_t nsrc,
+			  const struct dataset_options *o, struct err *e)
+{
+	char key[PREPARED_KEY];
+	if (!o->prepared)
+		return 0;
+	int rc = prepared_key(src, nsrc, o, key, e);
+	if (rc <= 0)
+		return rc;
+	if ((rc = take_prepared(d, o, key, nsrc, e)) != 0)
+		return rc;
+	TRY(prepared_begin(o->prepared, key, &d->file, e));
+	d->to_file = true;
+	return 0;
+}
+
+static int keep_prepared(struct dataset *d, struct err *e)
+{
+	TRY(prepared_map(&d->file, d->own_ex, sizeof *d->own_ex, d->count, e));
+	mem_free(d->own_ex);
+	d->own_ex = NULL;
+	d->data = d->file.data;
+	d->ex = d->file.span;
+	d->digest = d->file.head.digest = digest_of(d);
+	d->file.head.sources = d->source;
+	d->file.head.stats = d->stats;
+	return prepared_keep(&d->file, e);
+}
+
 int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o,
 		 struct dataset **d_p, struct err *e)
 {
@@ -435,8 +525,13 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	if (!d)
 		return err_nomem(e, sizeof *d, "a dataset");
 	d->prefer = o->prefer;
+	d->file.fd = -1;
 	struct encoding x = { .o = o, .scratch = ARENA_INIT };
-	int rc = 0;
+	int rc = begin_prepared(d, src, nsrc, o, e);
+	if (rc > 0) {
+		*d_p = d;
+		return 0;
+	}
 	for (; d->source < nsrc && rc >= 0; d->source++)
 		rc = load_source(d, &x, &src[d->source], e);
 	encoding_release(&x);
@@ -447,12 +542,16 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 			     "answer; raise sequence_len",
 			     src[0].path, (unsigned long long)d->stats.records,
 			     (unsigned long long)d->stats.truncated, (long long)o->sequence_len);
+	if (rc >= 0 && d->to_file) {
+		rc = keep_prepared(d, e);
+	} else if (rc >= 0) {
+		release_unused(d);
+		d->digest = digest_of(d);
+	}
 	if (rc < 0) {
 		dataset_free(d);
 		return rc;
 	}
-	release_unused(d);
-	d->digest = digest_of(d);
 	*d_p = d;
 	return 0;
 }
@@ -461,9 +560,10 @@ void dataset_free(struct dataset *d)
 {
 	if (!d)
 		return;
-	mem_free(d->id);
-	mem_free(d->train);
-	mem_free(d->ex);
+	mem_free(d->own);
+	mem_free(d->mark);
+	mem_free(d->own_ex);
+	prepared_close(&d->file);
 	mem_free(d);
 }
 
@@ -474,8 +574,9 @@ size_t dataset_count(const struct dataset *d) { return d->count; }
 struct example dataset_get(const struct dataset *d, size_t i)
 {
 	const struct span *s = &d->ex[i];
-	return (struct example){ .id = d->id + s->at,
-				 .train = d->train + s->at,
+	const uint8_t *p = d->data + s->at;
+	return (struct example){ .id = (const int32_t *)(const void *)p,
+				 .train = p + (size_t)s->n * 4,
 				 .n = s->n,
 				 .trained = s->trained,
 				 .cut = s->cut,
@@ -486,3 +587,4 @@ struct example dataset_get(const struct dataset *d, size_t i)
 
 const struct dataset_stats *dataset_stats(const struct dataset *d) { return &d->stats; }
 uint64_t dataset_digest(const struct dataset *d) { return d->digest; }
+bool dataset_was_prepared(const struct dataset *d) { return d->again; }

@@ -71,6 +71,10 @@ struct dataset_options {
 	bool train_on_inputs;  /* false: loss on answers only */
 	bool skip_bad_records; /* false: the first bad record is an error */
 	enum prefer_data prefer;
+	/* MAY: a folder that is there, where the tokens are kept in a file in place of memory, and
+	 * used again (prepared.h); `identity` is all that tokens depend on beside these options,
+	 * the sources and their files: tokenizer and template */
+	const char *prepared, *identity;
 };
 
 /* One example: `n` ids; train[i] says whether predicting id[i] from the ids before it counts
@@ -108,5 +112,7 @@ const struct dataset_stats *dataset_stats(const struct dataset *d);
 /* A digest of all ids and marks (FNV-1a 64), kept in checkpoints: a resumed run must see the
  * same data. */
 uint64_t dataset_digest(const struct dataset *d);
+/* Whether the tokens are those that an earlier run left (options.prepared). */
+bool dataset_was_prepared(const struct dataset *d);
 
 #endif

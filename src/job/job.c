@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "file/atomic.h"
+#include "job/data_identity.h"
 #include "sched/sched.h"
 
 #include <math.h>
@@ -212,16 +214,29 @@ static int load_data(struct job *j, struct err *e)
 		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
 	for (size_t i = 0; i < c->ndatasets; i++)
 		src[i] = c->datasets[i];
+	struct buf identity = BUF_INIT;
+	int rc = 0;
+	if (c->dataset_prepared_path) {
+		rc = dir_make(c->dataset_prepared_path, e);
+		if (rc >= 0)
+			rc = data_identity(j->file, c->chat_template, &identity, e);
+	}
 	const struct dataset_options o = { .tok = j->tok,
+					   .prepared = c->dataset_prepared_path,
+					   .identity = identity.p,
 					   .chat = j->chat,
 					   .sequence_len = c->sequence_len,
 					   .train_on_inputs = c->train_on_inputs,
 					   .prefer = rl ? rl->data : PREFER_NONE,
 					   .skip_bad_records = c->skip_bad_records };
-	int rc = dataset_load(src, c->ndatasets, &o, &j->data, e);
+	if (rc >= 0)
+		rc = dataset_load(src, c->ndatasets, &o, &j->data, e);
 	mem_free(src);
+	buf_release(&identity);
 	if (rc < 0)
 		return rc;
+	if (dataset_was_prepared(j->data))
+		log_info("data: the tokens of an earlier run are in %s", c->dataset_prepared_path);
 	j->digest = dataset_digest(j->data);
 	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
 					 .sequence_len = c->sequence_len,

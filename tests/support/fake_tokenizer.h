@@ -49,6 +49,12 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool
 	return 0;
 }
 
+size_t tokenizer_vocab_size(const struct tokenizer *t)
+{
+	(void)t;
+	return 300;
+}
+
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->no_eos ? -1 : FAKE_EOS; }
 const char *chat_name(const struct chat_template *t) { return t->name; }
 static const struct chat_template fake_template = { .name = "fake" };
