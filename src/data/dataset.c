@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dataset.c - see dataset.h. Reads the files record by record, lets the kind encode each, cuts it,
- * and keeps ids and marks one after the other, in memory or in a file. records.c finds where records begin and end; the
- * kinds interpret them. */
+ * and keeps ids and marks one after the other, in memory or in a file. records.c finds where
+ * records begin and end; the kinds interpret them. */
 #include "data/dataset.h"
 
 #include "base/err.h"

@@ -2,9 +2,9 @@
 /* prepared.h - the tokens of datasets in a file: written while records are read, mapped when they
  * are used, and used again by the next run of the same data. So data may be larger than memory.
  *
- * FOLDER/KEY.tokens: a head of PREPARED_HEAD bytes, then `bytes` of data, then `count` spans, each
- * as the program that wrote it keeps them in memory. KEY (prepared_key) is a digest of all that the
- * tokens follow from. What a file says is checked before it is used; one that is damaged is none. */
+ * FOLDER/KEY.tokens: a head of PREPARED_HEAD bytes, then `bytes` of data, then `count` spans, as
+ * the program keeps them in memory. KEY (prepared_key) is a digest of all that the tokens follow
+ * from. What a file says is checked before it is used; one that is damaged is none. */
 #ifndef HS_DATA_PREPARED_H
 #define HS_DATA_PREPARED_H
 
