@@ -34,9 +34,15 @@ static void add_text(struct buf *b, const char *text)
 static int add_source(struct buf *b, const struct dataset_source *s, struct err *e)
 {
 	struct source_files f;
-	const char *const word[] = { s->type,          s->split,           s->format,
-				     s->no_input_format, s->system_format, s->system_prompt,
-				     s->prompt_format, s->chosen_format,   s->rejected_format,
+	const char *const word[] = { s->type,
+				     s->split,
+				     s->format,
+				     s->no_input_format,
+				     s->system_format,
+				     s->system_prompt,
+				     s->prompt_format,
+				     s->chosen_format,
+				     s->rejected_format,
 				     s->completion_format };
 	bool regular = true;
 	for (size_t i = 0; i < ARRAY_LEN(word); i++)
