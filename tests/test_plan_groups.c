@@ -485,17 +485,31 @@ static void test_offload(void **state)
 	assert_true(plan.executable && plan.offload == OFFLOAD_PARAMETERS && plan.chunks == 4);
 	const struct plan_member *m = &plan.stage[0].member[0];
 	close_to(m->memory_gib, 2 * 0.25 + 2 * 0.25 + 8 * (4 * 0.5 + 2 * 4 * edge));
+	close_to(m->host_gib, 4 * 0.25 + state_gib + 4.0 / 1024);
 	assert_true(plan.simulated_ms >= alone_ms);
 	plan_release(&plan);
 	o.offload |= OFFLOAD_ACTIVATIONS;
 	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
 	m = &plan.stage[0].member[0];
 	close_to(m->memory_gib, 2 * 0.25 + 2 * 0.25 + 2 * (0.5 + 3 * edge) + 8 * 3 * edge);
+	/* inputs of two chunks, gradients for one */
+	close_to(m->host_gib, 4 * 0.25 + state_gib + 4.0 / 1024 + 8 * 3 * edge);
+	const double host_gib = m->host_gib;
+	plan_release(&plan);
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].host_memory_gib = host_gib - 0.125;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_true(!plan.fits && plan.over_host);
+	close_to(plan.over_gib, 0.125);
+	assert_true(plan_over_error(&p, &plan, &e) < 0 && strstr(e.msg, "GiB more than the"));
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].host_memory_gib = host_gib + 0.125;
 	plan_release(&plan);
 	o.offload = OFFLOAD_OPTIMIZER;
 	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
 	assert_true(plan.chunks == 1 && plan.sched == sched_default());
 	close_to(plan.stage[0].member[0].memory_gib, whole - state_gib + gradients);
+	close_to(plan.stage[0].member[0].host_gib, 4 * 0.25 + state_gib + 4.0 / 1024);
 	plan_release(&plan);
 	/* auto: nothing where it fits, else the first that is enough */
 	o.offload = 0;

@@ -293,8 +293,9 @@ static void print_plan(const struct profile *p, const struct plan *plan)
 		cli_fact("microbatches", "%d of sizes of their own", plan->microbatches);
 	else if (plan->stage[0].members == 1 || plan_plays_members(plan, 0))
 		cli_fact("microbatches", "%d of %d", plan->microbatches, plan->microbatch);
-	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s",
-		 plan->over_gib, plan->over_device >= 0 ? p->device[plan->over_device].id : "");
+	cli_fact("memory", plan->fits ? "fits" : "does NOT fit: %.2f GiB too little on %s%s",
+		 plan->over_gib, plan->over_host ? "the host of " : "",
+		 plan->over_device >= 0 ? p->device[plan->over_device].id : "");
 	cli_fact("search", "%.0f ms, %lld plans", plan->search_ms, (long long)plan->examined);
 	putchar('\n');
 	print_devices(p, plan);
@@ -530,8 +531,9 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		cells[7] = plan.fits ? "yes" : "no";
 		cells[8] = plan.executable ? "yes" : "no";
 		if (!plan.fits)
-			buf_addf(&notes, "%s: %.2f GiB too little on %s\n", row->name,
-				 plan.over_gib, j->p.profile.device[plan.over_device].id);
+			buf_addf(&notes, "%s: %.2f GiB too little on %s%s\n", row->name,
+				 plan.over_gib, plan.over_host ? "the host of " : "",
+				 j->p.profile.device[plan.over_device].id);
 		cli_table_add(t, cells);
 		plan_release(&plan);
 	}

@@ -82,6 +82,14 @@ int park_take(struct park *p, enum park_what what, int chunk, int mb, struct dev
 	return 1;
 }
 
+uint64_t park_bytes(const struct park *p)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < p->n; i++)
+		bytes += p->item[i].cap;
+	return bytes;
+}
+
 void park_reset(struct park *p)
 {
 	for (size_t i = 0; i < p->n; i++)

@@ -19,8 +19,7 @@
 void slot_init(struct slot *sl, struct stage *s)
 {
 	*sl = (struct slot){ .stage = s };
-	/* with recomputation it holds little */
-	dmem_init(&sl->mem, s->dev, s->opt.recompute ? 64 << 10 : 4 << 20);
+	dmem_init(&sl->mem, s->dev, 64 << 10);
 }
 
 void slot_release(struct slot *sl)
@@ -93,6 +92,9 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	int64_t layers = s->opt.last - s->opt.first;
 	stage_end(sl);
 	sl->b = *b;
+	if (b->train && s->kept_rows) /* as much as the last one of this stage, by its size */
+		dmem_expect(&sl->mem,
+			    (size_t)((double)s->kept_bytes * (double)b->n / (double)s->kept_rows));
 	sl->h = arena_alloc(&sl->host, (size_t)(layers + 1) * sizeof *sl->h);
 	sl->tape = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->tape);
 	sl->mark = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->mark);
@@ -301,7 +303,12 @@ int stage_forward(struct slot *sl, struct err *e)
 	sl->out = sl->h[layers]->at;
 	if (sl->b.train && s->opt.recompute) /* backward needs the inputs alone */
 		sl->grad = sl->out;
-	return s->end ? run_end(sl, sl->h[layers], e) : 0;
+	TRY(s->end ? run_end(sl, sl->h[layers], e) : 0);
+	if (sl->b.train) {
+		s->kept_rows = sl->b.n;
+		s->kept_bytes = sl->mem.bytes;
+	}
+	return 0;
 }
 
 /* Runs a recorded tape backwards and leaves the gradient of x (N,C) at slot->grad. */

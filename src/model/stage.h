@@ -87,6 +87,9 @@ struct stage {
 	struct dev_buf *inv_freq;
 	struct dmem *scratch;    /* temporaries, shared by all slots */
 	struct dmem own_scratch; /* what it is where opt.scratch is NULL */
+	/* of the last microbatch that was trained: its tokens, and what its slot kept */
+	int64_t kept_rows;
+	size_t kept_bytes;
 	/* MAY: called whenever the work of a layer has been queued on the device, so that the host
 	 * can do other work meanwhile. */
 	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */

@@ -112,6 +112,14 @@ void cost_release(struct cost *c);
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
 
+/* GiB of its host's memory that member i of a stage needs for what is offloaded; and by how much all
+ * devices of a host together exceed what is free there (0: they do not, or it is not known). */
+double cost_host_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		     int stage, int i);
+double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int host);
+bool cost_is_on_host(const struct cost *c, int device);
+
 /* Whether the members of a group (MAY be NULL) are played each under a schedule; m: the pipe's
  * microbatch size; 0: each pass has its own. */
 bool cost_can_play(const struct plan_stage *g, const struct sched *s, int m);

@@ -172,6 +172,89 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	       (q->stages > 1 ? 2 * edge : 0);
 }
 
+bool cost_is_on_host(const struct cost *c, int device) { return c->p->device[device].on_host; }
+
+/* Inputs of chunks, and gradients that wait for the chunk before, where activations are offloaded.
+ * The front repeats its forward pass from tokens, the end of the model keeps its inputs. */
+static double parked_gib(const struct pipe *q, int stage, int held, double edge)
+{
+	const int end = stage == q->stages - 1, chunks = q->chunks - end;
+	const int inputs = chunks - (stage == 0), gradients = q->stages == 1 && chunks > 0;
+	return held * edge * (inputs > 0 ? inputs + gradients : gradients);
+}
+
+double cost_host_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		     int stage, int i)
+{
+	const struct profile *p = c->p;
+	const struct plan_stage *g = q->stage[stage].group;
+	const struct plan_member *m = g ? &g->member[i] : NULL;
+	const int device = m ? m->device : q->stage[stage].device;
+	const bool hosted = cost_offloads(c, device, OFFLOAD_PARAMETERS),
+		   updates = cost_offloads(c, device, OFFLOAD_OPTIMIZER);
+	const double share = m ? m->state_share : 1;
+	int largest, n = cost_layers(q, stage, &largest);
+	double gib = 0, values = n * p->layer_gib,
+	       state = n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0) +
+		       (stage == q->stages - 1 ? p->head_state_gib : 0);
+	const double trained = profile_gradients(p) * state; /* float32 values of what is trained */
+	if (hosted || (updates && g && g->sharded)) {
+		values = 0;
+		for (int k = 0; k < q->chunks; k++)
+			values += cost_gathered_gib(p, q, k * q->stages + stage);
+	} else if (updates && cost_trains_all(p)) {
+		values += (stage == 0 ? p->embedding_gib : 0) +
+			  (stage == q->stages - 1 ? p->head_gib : 0);
+		if (p->tied && q->stages == 1)
+			values -= fmin(p->embedding_gib, p->head_gib);
+	}
+	if (cost_trains_all(p) && (hosted || updates)) {
+		/* a table that is also the head is not gathered */
+		if (p->tied && !updates)
+			state -= (stage == 0) * p->embedding_state_gib +
+				 (stage == q->stages - 1) * p->head_state_gib;
+		gib += share * (state + values);
+	} else {
+		gib += hosted ? share * values : 0;
+		gib += updates ? share * (state + trained) : 0;
+	}
+	if (hosted || updates) /* of the updates */
+		gib += 4.0 / 1024;
+	if (cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
+		gib += parked_gib(q, stage, m ? m->microbatches : q->microbatches,
+				  (m ? cost_row_of(c, r, m->microbatch) : r)->boundary_gib);
+	return gib;
+}
+
+double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q, int host)
+{
+	double need = 0, least = 0, offloaded = 0;
+	for (int k = 0; c->o->offload && k < q->stages; k++) {
+		const struct plan_stage *g = q->stage[k].group;
+		for (int i = 0; i < (g ? g->members : 1); i++) {
+			const int device = g ? g->member[i].device : q->stage[k].device;
+			const struct profile_device *d = &c->p->device[device];
+			if (d->host != host)
+				continue;
+			if (d->host_memory_gib > 0 && (!least || d->host_memory_gib < least))
+				least = d->host_memory_gib;
+			if (d->on_host)
+				need += cost_stage_gib(c, r, q, k, i, q->stage[k].recompute);
+			else
+				offloaded += cost_host_gib(c, r, q, k, i);
+		}
+	}
+	return least > 0 && offloaded > 0 ? fmax(0, need + offloaded - least) : 0;
+}
+
+static bool hosts_fit(const struct cost *c, const struct cost_row *r, const struct pipe *q)
+{
+	for (int h = 0; c->o->offload && h < c->p->hosts; h++)
+		if (cost_host_over(c, r, q, h) > 0)
+			return false;
+	return true;
+}
+
 static bool stage_fits(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		       int stage, bool recompute)
 {
@@ -201,5 +284,5 @@ bool cost_fit(const struct cost *c, const struct cost_row *r, struct pipe *q)
 		if (!q->stage[k].recompute || !stage_fits(c, r, q, k, true))
 			all = false;
 	}
-	return all;
+	return all && hosts_fit(c, r, q);
 }

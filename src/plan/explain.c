@@ -225,6 +225,12 @@ static void put_limits(const struct profile *p, const struct plan_options *o,
 		buf_addf(b, "%s will be the fullest: %.2f of %.2f GiB.\n",
 			 device_id(p, full->device), full->memory_gib, full->limit_gib);
 	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (plan->stage[k].member[i].host_gib > 0)
+				buf_addf(b, "%s keeps %.2f GiB in the memory of its host.\n",
+					 device_id(p, plan->stage[k].member[i].device),
+					 plan->stage[k].member[i].host_gib);
+	for (int k = 0; k < plan->stages; k++)
 		for (int i = 0; plan_shares_state(&plan->stage[k]) && i < plan->stage[k].members;
 		     i++)
 			buf_addf(b, "%s stores %.0f %% of the training state of its group.\n",

@@ -236,6 +236,7 @@ static void fill_memory(const struct cost *c, const struct cost_row *r, const st
 	plan->fits = true;
 	plan->over_gib = 0;
 	plan->over_device = -1;
+	plan->over_host = false;
 	for (int k = 0; k < plan->stages; k++)
 		for (int i = 0; i < plan->stage[k].members; i++) {
 			struct plan_member *m = &plan->stage[k].member[i];
@@ -248,6 +249,19 @@ static void fill_memory(const struct cost *c, const struct cost_row *r, const st
 				plan->over_gib = m->memory_gib - m->limit_gib;
 				plan->over_device = m->device;
 			}
+		}
+	double most = plan->over_gib;
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const int device = plan->stage[k].member[i].device;
+			const double over = cost_host_over(c, r, q, c->p->device[device].host);
+			plan->stage[k].member[i].host_gib = cost_host_gib(c, r, q, k, i);
+			if (over <= most || cost_is_on_host(c, device))
+				continue;
+			plan->fits = false;
+			plan->over_host = true;
+			plan->over_gib = most = over;
+			plan->over_device = device;
 		}
 }
 
@@ -415,9 +429,25 @@ static void list_advice(const struct profile *p, const struct plan *plan, double
 /* Of the step in the order fast (docs/design.md). */
 static const double MOST_OF_EXACT = 1.05;
 
+static int host_over_error(const struct profile *p, const struct plan *plan, struct err *e)
+{
+	const struct profile_device *d = &p->device[plan->over_device];
+	return err_set(e, ERR_USAGE,
+		       "no plan fits into memory: what 'offload' keeps on '%s' (for '%s' and other "
+		       "devices there) needs %.2f GiB more than the %.2f GiB that were free when it "
+		       "was measured; it would fit with fewer layers there, or without '%s' in "
+		       "'offload'",
+		       p->host[d->host].name, d->id, plan->over_gib, d->host_memory_gib,
+		       plan->offload & OFFLOAD_PARAMETERS  ? "parameters"
+		       : plan->offload & OFFLOAD_OPTIMIZER ? "optimizer"
+							   : "activations");
+}
+
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)
 {
 	const struct profile_device *d = &p->device[plan->over_device];
+	if (plan->over_host)
+		return host_over_error(p, plan, e);
 	struct buf advice = BUF_INIT;
 	double limit = 0;
 

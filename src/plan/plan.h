@@ -18,7 +18,7 @@
  *     "tokens_per_second", "fits", "executable", "why_not",
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
- *                              "state_share", "memory_gib", "memory_limit_gib",
+ *                              "state_share", "memory_gib", "memory_limit_gib", "host_gib",
  *                              "busy", "copy", "wait", "bubble"}, ...]}, ...],
  *     "left_out": [ids], "search_ms" }
  *
@@ -102,6 +102,7 @@ struct plan_member {
 	int share;
 	double state_share;              /* of the stage's training state; not shared: 1 */
 	double memory_gib, limit_gib;    /* needed, allowed */
+	double host_gib;                 /* of the host's memory: what is offloaded */
 	double busy, copy, wait, bubble; /* shares of the step time */
 };
 
@@ -130,9 +131,10 @@ struct plan {
 	/* objective: NaN when it is the step time */
 	double predicted_ms, simulated_ms, objective_ms;
 	double tokens_per_s;
-	bool fits;       /* every device within its limit */
+	bool fits;       /* every device within its limit, and what is offloaded in its hosts */
 	int over_device; /* the one furthest above it, and by how much */
 	double over_gib;
+	bool over_host; /* it is the memory of its host that is short, not its own */
 	bool executable;
 	char why_not[160]; /* executable today? else why not */
 	bool proven;       /* the search covered every pipeline: none is faster */

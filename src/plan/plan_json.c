@@ -40,6 +40,10 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	put_num(b, "memory_gib", m->memory_gib);
 	buf_adds(b, ", ");
 	put_num(b, "memory_limit_gib", m->limit_gib);
+	if (m->host_gib > 0) {
+		buf_adds(b, ", ");
+		put_num(b, "host_gib", m->host_gib);
+	}
 	buf_adds(b, ", ");
 	put_num(b, "busy", m->busy);
 	buf_adds(b, ", ");

@@ -35,6 +35,7 @@
  *                    "spread", "drift",
  *                               "forward_ms", ...}]}, what the curves come from; no planner needs
  *                                 it
+ *                  "host_memory_gib", free on its host, for what is offloaded; default: no limit
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...], context and kernels; held by
  *                    others; default reserve
  *                                                                       5 % of the memory
@@ -121,6 +122,7 @@ struct profile_device {
 	int host;     /* index into profile.host */
 	bool on_host; /* its memory is the host's: nothing can be offloaded */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
+	double host_memory_gib; /* free memory of the host, for what is offloaded; 0: not known */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;
 	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib;

@@ -184,11 +184,12 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(read_text(p, o, at, "kind", "unknown", &d->kind, e));
 	TRY(json_need_str(o, at, "host", &host, e));
 	TRY(host_index(p, hosts, host, &d->host, e));
-	d->fixed_gib = d->used_gib = 0;
+	d->fixed_gib = d->used_gib = d->host_memory_gib = 0;
 	d->reserve_gib = -1;
 	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
 	d->on_host = false;
 	TRY(json_opt_bool(o, at, "on_host", &d->on_host, e));
+	TRY(json_opt_num(o, at, "host_memory_gib", 0, MAX_GIB, &d->host_memory_gib, e));
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
 	TRY(json_opt_num(o, at, "reserve_gib", 0, MAX_GIB, &d->reserve_gib, e));
@@ -480,6 +481,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	if (d->on_host)
 		buf_adds(b, ", \"on_host\": true");
 	put_num(b, "memory_gib", d->memory_gib);
+	if (d->host_memory_gib > 0)
+		put_num(b, "host_memory_gib", d->host_memory_gib);
 	put_num(b, "fixed_gib", d->fixed_gib);
 	put_num(b, "used_gib", d->used_gib);
 	if (d->reserve_gib >= 0)

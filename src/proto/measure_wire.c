@@ -129,6 +129,7 @@ static void put_result(struct wire_writer *w, const struct measure_result *r)
 		wire_put_u64(w, p->work);
 		wire_put_u64(w, p->head);
 	}
+	wire_put_u64(w, r->host_free);
 }
 
 int measure_result_write(const struct measure_result *r, void *out, size_t cap, size_t *n_p,
@@ -176,6 +177,9 @@ static int check_result(const struct measure_result *r, struct err *e)
 			       "PROFILED: %llu bytes of memory, %llu in use, %llu fixed",
 			       (unsigned long long)r->memory, (unsigned long long)r->used,
 			       (unsigned long long)r->fixed);
+	if (!size_ok(r->host_free))
+		return err_set(e, ERR_PROTOCOL, "PROFILED: %llu bytes free on the host",
+			       (unsigned long long)r->host_free);
 	for (int i = 0; i < MEASURE_PARTS; i++)
 		if (!plausible(r->optimizer[i], 0) || !r->weights[i] || !size_ok(r->weights[i]) ||
 		    !size_ok(r->state[i]))
@@ -225,6 +229,7 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 		p->work = wire_get_u64(&r);
 		p->head = wire_get_u64(&r);
 	}
+	o->host_free = wire_get_u64(&r);
 	TRY(wire_read_end(&r, "PROFILED", e));
 	return check_result(o, e);
 }

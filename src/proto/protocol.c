@@ -598,6 +598,7 @@ static void put_stepped(struct wire_writer *w, const struct stepped_message *m)
 	wire_put_u64(w, (uint64_t)m->copy);
 	wire_put_u64(w, (uint64_t)m->wait);
 	wire_put_u64(w, m->mem_peak);
+	wire_put_u64(w, m->host_peak);
 	wire_put_u64(w, (uint64_t)m->heard);
 	wire_put_u64(w, (uint64_t)m->said);
 	for (int k = 0; k < FLOWS; k++) {
@@ -659,6 +660,7 @@ int stepped_read(const void *p, size_t n, struct stepped_message *m, struct span
 	m->copy = get_time(&r, &odd);
 	m->wait = get_time(&r, &odd);
 	m->mem_peak = wire_get_u64(&r);
+	m->host_peak = wire_get_u64(&r);
 	m->heard = get_time(&r, &odd);
 	m->said = get_time(&r, &odd);
 	for (int k = 0; k < FLOWS; k++)

@@ -161,7 +161,8 @@ struct flow {
  * input had not arrived. */
 struct stepped_message {
 	int64_t busy, copy, wait;
-	uint64_t mem_peak; /* bytes on the device */
+	uint64_t mem_peak;  /* bytes on the device */
+	uint64_t host_peak; /* and of what is offloaded, in the memory of its host */
 	/* by the worker's clock: when STEP arrived (0: there was none), and when this
 	 * was written */
 	int64_t heard, said;

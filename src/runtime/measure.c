@@ -651,6 +651,8 @@ static int run(struct measuring *p, struct err *e)
 	r->limited = caps.unified && caps.mem_total < os_machine_memory("");
 	r->memory = caps.mem_total;
 	r->used = caps.mem_total - caps.mem_free;
+	uint64_t host;
+	os_memory("", &host, &r->host_free);
 	uint64_t free_before = caps.mem_free;
 	TRY(build(p, o, free_before, e));
 	if (p->others)

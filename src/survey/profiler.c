@@ -394,6 +394,7 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 				      .memory_gib = (double)r[i].memory / part,
 				      .used_gib = (double)r[i].used / part,
 				      .fixed_gib = (double)r[i].fixed / GIB,
+				      .host_memory_gib = (double)r[i].host_free / GIB,
 				      .reserve_gib = -1,
 				      .optimizer_ms = 1e3 * r[i].optimizer[MEASURE_LAYER],
 				      .embedding_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_FRONT],

@@ -49,31 +49,35 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 	return 0;
 }
 
-void dmem_expect(struct dmem *m, size_t bytes)
-{
-	struct err ignored = { 0 };
-	size_t room = 0;
-	for (size_t i = m->now; i < m->nblock; i++)
-		room += m->block[i]->size - (i == m->now ? m->used : 0);
-	if (room < bytes && !m->divided)
-		m->divided = add_block(m, bytes - room, &ignored) < 0;
-}
 
 struct dmem_mark dmem_mark(const struct dmem *m)
 {
 	return (struct dmem_mark){ m->now, m->used, m->bytes };
 }
 
-/* An empty stack that had to grow becomes one block of the peak size: no gaps at the ends of
- * blocks, and no block too small for the next microbatch. When the device has no block of that
- * size, the stack stays divided. */
-static void join_blocks(struct dmem *m)
+/* The blocks of an empty stack give way to one. When the device has no block of that size, the
+ * stack stays divided. */
+static void join_blocks(struct dmem *m, size_t bytes)
 {
 	struct err ignored = { 0 };
 	for (size_t i = 0; i < m->nblock; i++)
 		dev_free(m->block[i]);
 	m->nblock = 0;
-	m->divided = add_block(m, m->peak, &ignored) < 0;
+	m->divided = add_block(m, bytes, &ignored) < 0;
+}
+
+void dmem_expect(struct dmem *m, size_t bytes)
+{
+	struct err ignored = { 0 };
+	size_t room = 0;
+	for (size_t i = m->now; i < m->nblock; i++)
+		room += m->block[i]->size - (i == m->now ? m->used : 0);
+	if (room >= bytes || m->divided)
+		return;
+	if (!m->bytes)
+		join_blocks(m, bytes);
+	else
+		m->divided = add_block(m, bytes - room, &ignored) < 0;
 }
 
 void dmem_back(struct dmem *m, struct dmem_mark k)
@@ -83,8 +87,10 @@ void dmem_back(struct dmem *m, struct dmem_mark k)
 	m->bytes = k.bytes;
 	if (!m->bytes)
 		m->now = m->used = 0;
+	/* one that had to grow: no gaps at the ends of blocks, and none too small for the next
+	 * microbatch */
 	if (!m->bytes && m->nblock > 1 && !m->divided)
-		join_blocks(m);
+		join_blocks(m, m->peak);
 }
 
 void dmem_reset(struct dmem *m) { dmem_back(m, (struct dmem_mark){ 0, 0, 0 }); }

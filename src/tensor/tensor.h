@@ -72,7 +72,7 @@ void dmem_release(struct dmem *m);
 /* 64-byte aligned, not cleared */
 int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
 /* `bytes` more will be taken: the part that has no room yet gets one block, instead of several with
- * gaps at their ends. */
+ * gaps at their ends. The blocks of an empty stack that are too small give way to one. */
 void dmem_expect(struct dmem *m, size_t bytes);
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */

@@ -54,6 +54,7 @@ void flows_of_round(const struct stepped_message *m, const int64_t *clock, const
 						 .copy = clock_seconds(m[i].copy),
 						 .wait = clock_seconds(m[i].wait),
 						 .mem_peak = m[i].mem_peak,
+						 .host_peak = m[i].host_peak,
 						 .sent = m[i].flow[FLOW_TO_NEXT].bytes +
 							 m[i].flow[FLOW_TO_PREV].bytes,
 						 .received = m[i].flow[FLOW_FROM_NEXT].bytes +

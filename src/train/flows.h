@@ -15,6 +15,7 @@ struct flow_rate {
 struct train_stage {
 	double busy, copy, wait; /* seconds of the round: computing, moving messages, blocked */
 	uint64_t mem_peak;       /* bytes on the device, of the run */
+	uint64_t host_peak;      /* of what is offloaded, in the memory of its host */
 	uint64_t sent, received; /* bytes of the round, to and from both neighbours */
 	/* Bytes per second to the next stage while something was in flight, recently and at best;
 	 * computing at the same time makes it slower. NaN: nothing was sent, or only in memory. */

@@ -61,6 +61,7 @@ int judge_step(struct judge *j, uint64_t tokens, double seconds, const struct tr
 		j->member[k].busy += row[k].busy;
 		j->member[k].wait += row[k].wait;
 		j->member[k].memory = row[k].mem_peak;
+		j->member[k].host = row[k].host_peak;
 	}
 	return 0;
 }
@@ -131,6 +132,12 @@ void judge_text(const struct judge *j, struct buf *out)
 			 "%%\n",
 			 m->stage, p->profile.device[x->device].id, x->memory_gib, gib,
 			 percent_off(x->memory_gib, gib));
+		const double host = (double)m->host / GIB;
+		if (x->host_gib > 0 || host > 0)
+			buf_addf(out,
+				 "memory of its host: predicted %.3f GiB, measured %.3f GiB: %+.1f "
+				 "%%\n",
+				 x->host_gib, host, percent_off(x->host_gib, host));
 	}
 	if (fabs(off) > 10)
 		what_differed(j, out);
@@ -163,6 +170,8 @@ int judge_write(const struct judge *j, const char *dir, struct err *e)
 		} fact[] = { { "stage", m->stage },
 			     { "predicted_gib", x->memory_gib },
 			     { "measured_gib", (double)m->memory / GIB },
+			     { "predicted_host_gib", x->host_gib },
+			     { "measured_host_gib", (double)m->host / GIB },
 			     { "predicted_busy_seconds", x->busy * j->predicted },
 			     { "measured_busy_seconds", m->busy },
 			     { "measured_wait_seconds", m->wait } };

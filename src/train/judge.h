@@ -17,6 +17,7 @@ struct judge_member {
 	const struct plan_member *planned;
 	double busy, wait; /* seconds of a step, means */
 	uint64_t memory;   /* bytes at the peak */
+	uint64_t host;     /* of what is offloaded, in the memory of its host */
 };
 
 struct judge {

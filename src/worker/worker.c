@@ -203,6 +203,7 @@ static int send_stepped(struct worker *w, struct err *e)
 	if (t->nspan > most) /* many microbatches and a trace: only the first spans are sent */
 		t->nspan = most;
 	t->m.mem_peak = w->dev->mem_peak;
+	t->m.host_peak = (w->model.host ? w->model.host->mem_peak : 0) + park_bytes(&w->park);
 	t->m.said = clock_now();
 	TRY(stepped_write(&t->m, t->span, t->nspan, out, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_STEPPED, 0, out, n, e);

@@ -257,7 +257,7 @@ def batches():
 
 
 def stepped(**o):
-    out = u64(o.get("busy", 5)) + u64(1) + u64(2) + u64(1 << 20) + u64(7) + u64(8)
+    out = u64(o.get("busy", 5)) + u64(1) + u64(2) + u64(1 << 20) + u64(1 << 10) + u64(7) + u64(8)
     for _ in range(o.get("flows", 6)):
         out += u64(100) + u64(3) + u32(len(o.get("at", (1, 2))))
         out += b"".join(u64(v) for v in o.get("at", (1, 2)))
@@ -270,7 +270,7 @@ def stepped(**o):
 
 
 def hello(**o):
-    out = u32(o.get("protocol", 11)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out = u32(o.get("protocol", 12)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
     out += u64(o.get("epoch", 0))
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
