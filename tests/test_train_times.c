@@ -24,6 +24,7 @@ static struct stepped_message message(void)
 				     .copy = 20,
 				     .wait = 300,
 				     .mem_peak = 1u << 20,
+				     .host_peak = 3u << 20,
 				     .heard = 5000,
 				     .said = 6000 };
 	for (int k = 0; k < FLOWS; k++) {
@@ -58,6 +59,7 @@ static void stepped_there_and_back(void **state)
 	assert_int_equal(got.copy, m.copy);
 	assert_int_equal(got.wait, m.wait);
 	assert_int_equal(got.mem_peak, m.mem_peak);
+	assert_int_equal(got.host_peak, m.host_peak);
 	assert_int_equal(got.heard, m.heard);
 	assert_int_equal(got.said, m.said);
 	for (size_t k = 0; k < FLOWS; k++) {
@@ -93,9 +95,9 @@ static void stepped_from_an_enemy(void **state)
 	} bad[] = {
 		{ 7, 0x7f, "busy beyond all time" },
 		{ 15, 0x80, "a negative copy" },
-		{ 39, 0x70, "heard" },
-		{ 6 * 8 + 16 + 3, 0xff, "times without end" },
-		{ 6 * 8 + 16, 1, "more times than messages" },
+		{ 47, 0x70, "heard" },
+		{ 7 * 8 + 16 + 3, 0xff, "times without end" },
+		{ 7 * 8 + 16, 1, "more times than messages" },
 		{ n - 14 - 1, 0x40, "a span that ends beyond all time" },
 		{ n - 14 - 8, 30, "a span that ends before it was ready" },
 	};

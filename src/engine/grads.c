@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "engine/hosted.h"
 #include "optim/optim.h"
 
 static int part_of(const struct stage *s, const struct param *p, int parts)
@@ -204,15 +205,7 @@ int grads_close(struct grads *g, const struct sum_terms *t, int place, struct er
 		       : err_set(e, ERR_INTERNAL, "gradients: %zu nodes, %zu terms", g->nodes, k);
 }
 
-/* Within a device, or to the memory of the host. */
-static int move_numbers(struct dev_ref to, struct dev_ref from, size_t count, struct err *e)
-{
-	if (to.buf->dev == from.buf->dev)
-		return dev_copy(to, from, count * 4, e);
-	return dev_download((char *)to.buf->host + to.off, from, count * 4, e);
-}
-
-int grads_finish(struct grads *g, struct err *e)
+int grads_finish(struct grads *g, struct hosted *h, struct err *e)
 {
 	const bool nodes = g->order == SUM_EXACT;
 	if (nodes && !g->nodes)
@@ -223,8 +216,10 @@ int grads_finish(struct grads *g, struct err *e)
 		const struct grad_run *r = &g->run[i];
 		const struct dev_ref whole = DEV_REF(r->param->grad, r->first * 4);
 		const struct dev_ref from = nodes ? DEV_REF(g->node[0].buf, r->at * 4) : whole;
-		if (r->param->own_grad)
-			TRY(move_numbers(DEV_REF(r->param->own_grad, 0), from, r->count, e));
+		struct dev_buf *own = r->param->own_grad;
+		if (own)
+			TRY(r->param->hosted ? hosted_add(h, own->host, from, r->count * 4, e)
+					     : dev_copy(DEV_REF(own, 0), from, r->count * 4, e));
 		else if (nodes)
 			TRY(dev_copy(whole, from, r->count * 4, e));
 	}

@@ -106,11 +106,25 @@ static int make_array(struct group_sum *g, int i, const struct plan_message *p, 
 	return 0;
 }
 
+/* Where gradients go to the host while the rest of a chunk is computed, each layer is a part. */
+static int parts_of(const struct worker_model *m, const struct plan_message *p)
+{
+	int parts = p->crew.parts;
+	if (!m->host || !(p->offload & OFFLOAD_OPTIMIZER) ||
+	    crew_group_size(&p->crew, plan_stage(p)) > 1)
+		return parts;
+	for (int k = 0; k < m->chunks; k++) {
+		const int layers = m->chunk[k].opt.last - m->chunk[k].opt.first;
+		parts = layers > parts ? layers : parts;
+	}
+	return parts;
+}
+
 int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker_model *m,
 		    struct err *e)
 {
 	const struct plan_message *p = x->plan;
-	const int parts = p->crew.parts;
+	const int parts = parts_of(m, p);
 	const size_t n = (size_t)m->chunks * (size_t)parts + 1;
 	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
 	if (2 * n + 1 + 2 * (size_t)m->chunks > UINT16_MAX) /* their numbers in frames */
@@ -127,6 +141,7 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	for (int i = 0; i < g->arrays; i++)
 		TRY(make_array(g, i, p, e));
 	TRY(gather_begin(&g->gather, x, m, 2 * g->arrays + 1, e));
+	TRY(hosted_begin(&g->hosted, x->dev, m, x->times, e));
 	for (int i = 0; gather_is_on(&g->gather) && i < g->arrays; i++)
 		g->grads[i].pool = &g->pool;
 	return 0;
@@ -137,11 +152,13 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 {
 	g->microbatches = train ? microbatches : 0;
 	g->next = g->sent = 0;
+	g->home = -1;
 	for (int i = 0; i < g->arrays; i++) {
 		grads_reset(&g->grads[i]);
 		reduce_reset(&g->sum[i].r);
 	}
 	gather_round(&g->gather, train, place, microbatches);
+	hosted_round(&g->hosted);
 	if (!in_group(g) || !train)
 		return 0;
 	return sum_terms_find(&g->terms, g->exchange->plan->reduce_order, place, microbatches, e);
@@ -207,13 +224,27 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 	return &g->due;
 }
 
+/* The gradients of the array that was complete last go to the memory of the host: while the device
+ * computes what has been queued since. */
+int group_sum_complete(struct group_sum *g, struct err *e)
+{
+	if (g->home < 0)
+		return 0;
+	TRY(hosted_send(&g->hosted, e));
+	TRY(grads_give_back(&g->grads[g->home], e));
+	g->home = -1;
+	return 0;
+}
+
 static int add(struct group_sum *g, int array, int m, struct err *e)
 {
+	TRY(group_sum_complete(g, e));
 	TRY(grads_add(&g->grads[array], m, e));
 	if (in_group(g) || m + 1 < g->microbatches)
 		return 0;
-	TRY(grads_finish(&g->grads[array], e));
-	return grads_give_back(&g->grads[array], e);
+	TRY(grads_finish(&g->grads[array], &g->hosted, e));
+	g->home = array;
+	return g->hosted.n ? 0 : group_sum_complete(g, e);
 }
 
 int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e)
@@ -257,7 +288,19 @@ int group_sum_advance(struct group_sum *g, struct err *e)
 		rc = reduce_advance(&g->sum[g->turn[g->next]].r, e);
 		g->next += rc > 0;
 	}
-	return rc < 0 ? rc : gather_advance(&g->gather, e);
+	TRY(rc < 0 ? rc : gather_advance(&g->gather, e));
+	return hosted_advance(&g->hosted, e);
+}
+
+int group_sum_before(struct group_sum *g, int layer, struct err *e)
+{
+	return hosted_need(&g->hosted, layer, e);
+}
+
+int group_sum_parts(const struct group_sum *g, int m)
+{
+	const bool split = g->parts > g->exchange->plan->crew.parts;
+	return split && m + 1 == g->microbatches ? g->parts : 1;
 }
 
 /* Of a gathered chunk what the sum needed is free for another one. */
@@ -415,6 +458,7 @@ void group_sum_release(struct group_sum *g)
 	mem_free(g->turn);
 	mem_free(g->bytes);
 	gather_end(&g->gather);
+	hosted_end(&g->hosted);
 	grad_pool_release(&g->pool);
 	sum_terms_release(&g->terms);
 	*g = (struct group_sum){ 0 };

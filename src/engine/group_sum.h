@@ -15,6 +15,7 @@
 #include "engine/exchange.h"
 #include "engine/gather.h"
 #include "engine/grads.h"
+#include "engine/hosted.h"
 #include "engine/worker_model.h"
 
 struct err;
@@ -28,10 +29,12 @@ struct group_sum {
 	struct grads *grads;   /* [arrays] */
 	struct array_sum *sum; /* [arrays] */
 	struct gather gather;
+	struct hosted hosted;
 	struct grad_pool pool; /* of arrays whose chunk is gathered */
 	uint32_t *numbers;     /* of messages in this round, by number of array */
 	int next, sent;        /* arrays: not complete; handed to the others, in order of `turn` */
 	int *turn;             /* [arrays] */
+	int home;              /* an array whose gradients go to the host next; -1: none */
 	struct sums_due due;
 	struct sum_terms terms; /* of the round */
 	bool shared;            /* the group shares the training state */
@@ -51,6 +54,8 @@ const struct sums_due *group_sum_due(struct group_sum *g);
 /* A backward pass has ended, or a part of the last one (of a whole one: parts 0); or the forward
  * pass at the end of the model. */
 int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e);
+/* In how many parts the backward pass of microbatch m runs, where the schedule does not say. */
+int group_sum_parts(const struct group_sum *g, int m);
 int group_sum_head(struct group_sum *g, int m, struct err *e);
 /* SEND_SUMS, REDUCE, SEND_VALUES, GATHER or RELEASE. */
 int group_sum_execute(struct group_sum *g, const struct instr *i, struct err *e);
@@ -60,7 +65,11 @@ int group_sum_values(struct group_sum *g, struct err *e);
  * (m->entry). The others have the same gradients; where the state is shared, they send their block
  * sums. */
 int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e);
-/* Takes what the others have sent, without waiting. */
+/* Before NORM, and before others add to gradients: what this worker alone has added up is where its optimizer is. */
+int group_sum_complete(struct group_sum *g, struct err *e);
+/* Before a layer of the model is computed forward (stage.h): its new values are on the device. */
+int group_sum_before(struct group_sum *g, int layer, struct err *e);
+/* Takes what the others have sent, without waiting; values come as long as the device computes. */
 int group_sum_advance(struct group_sum *g, struct err *e);
 void group_sum_release(struct group_sum *g);
 

@@ -50,7 +50,12 @@ int park_put(struct park *p, enum park_what what, int chunk, int mb, struct slot
 		i = &p->item[p->n++];
 		*i = (struct parked){ .mb = -1 };
 	}
-	if (!mem_grow(&i->bytes, &i->cap, n, 1))
+	if (i->cap < n) {
+		mem_free(i->bytes);
+		i->bytes = mem_array(n, 1);
+		i->cap = i->bytes ? n : 0;
+	}
+	if (!i->bytes)
 		return err_nomem(e, n, "offloaded activations");
 	i->what = what;
 	i->chunk = chunk;

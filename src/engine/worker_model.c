@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum { STATE_PART = 4 << 20 /* numbers */ };
@@ -71,6 +72,19 @@ static int open_host(struct worker_model *m, const struct dev *dev, const struct
 	return 0;
 }
 
+/* New values of an offloaded optimizer come to the device in the next forward pass, where nothing
+ * else reads them: no other member, and not the other end of the model. */
+static void make_lazy(struct stage *s, const struct plan_message *p)
+{
+	if (crew_group_size(&p->crew, plan_stage(p)) > 1)
+		return;
+	for (size_t i = 0; i < s->nparam; i++) {
+		struct param *v = &s->param[i];
+		const bool table = v->layer < 0 || v->layer == INT_MAX;
+		v->lazy = v->hosted && v->trainable && !v->gathered && !(s->cfg.tied && table);
+	}
+}
+
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e)
 {
@@ -102,6 +116,7 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 			o.recompute =
 				o.last == plan->cfg.layers || (o.recompute && o.last - o.first > 1);
 		TRY(stage_build(&m->chunk[k], dev, &plan->cfg, &o, src, e));
+		make_lazy(&m->chunk[k], plan);
 		for (size_t i = 0; m->optim && i < m->chunk[k].nparam; i++)
 			if (param_is_trained(&m->chunk[k].param[i]))
 				TRY(optim_init(m->optim, &m->chunk[k].param[i], m->config, e));
@@ -110,10 +125,12 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 }
 
 void worker_model_between(struct worker_model *m,
-			  int (*between)(void *ctx, bool last, struct err *e), void *ctx)
+			  int (*between)(void *ctx, bool last, struct err *e),
+			  int (*before)(void *ctx, int layer, struct err *e), void *ctx)
 {
 	for (int k = 0; k < m->chunks; k++) {
 		m->chunk[k].between = between;
+		m->chunk[k].before = before;
 		m->chunk[k].between_ctx = ctx;
 	}
 }

@@ -37,9 +37,10 @@ struct worker_model {
  * worker_model_release() releases what was built. */
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e);
-/* Called by the chunks between layers (stage.h). */
+/* Called by the chunks between layers, and before each (stage.h). */
 void worker_model_between(struct worker_model *m,
-			  int (*between)(void *ctx, bool last, struct err *e), void *ctx);
+			  int (*between)(void *ctx, bool last, struct err *e),
+			  int (*before)(void *ctx, int layer, struct err *e), void *ctx);
 /* The replica of a tied embedding, where this is the end of the model and there is one; else
  * NULL. */
 struct param *worker_model_replica(const struct worker_model *m);

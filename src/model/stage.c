@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+#include <limits.h>
 #include <math.h>
-
 #include <string.h>
 
 void slot_init(struct slot *sl, struct stage *s)
@@ -183,6 +183,11 @@ static int layer_queued(const struct stage *s, bool last, struct err *e)
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
 }
 
+static int layer_needed(const struct stage *s, int layer, struct err *e)
+{
+	return s->before ? s->before(s->between_ctx, layer, e) : 0;
+}
+
 /* NEFTune (Jain et al. 2023, arXiv 2310.05914): x (N,C) += a/sqrt(T C) * u, u uniform in [-1, 1), T
  * being the length of the sequence. */
 static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
@@ -272,8 +277,10 @@ int stage_forward(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
 	int64_t layers = s->opt.last - s->opt.first;
+	TRY(s->front ? layer_needed(s, -1, e) : 0);
 	TRY(run_front(sl, e));
 	for (int64_t i = 0; i < layers; i++) {
+		TRY(layer_needed(s, (int)(s->opt.first + i), e));
 		sl->mark[i] = dmem_mark(&sl->mem);
 		if (i == 1 && sl->b.train) /* the other layers keep as much as the first */
 			dmem_expect(&sl->mem,
@@ -303,7 +310,10 @@ int stage_forward(struct slot *sl, struct err *e)
 	sl->out = sl->h[layers]->at;
 	if (sl->b.train && s->opt.recompute) /* backward needs the inputs alone */
 		sl->grad = sl->out;
-	TRY(s->end ? run_end(sl, sl->h[layers], e) : 0);
+	if (s->end) {
+		TRY(layer_needed(s, INT_MAX, e));
+		TRY(run_end(sl, sl->h[layers], e));
+	}
 	if (sl->b.train) {
 		s->kept_rows = sl->b.n;
 		s->kept_bytes = sl->mem.bytes;

@@ -218,7 +218,7 @@ double cost_host_gib(const struct cost *c, const struct cost_row *r, const struc
 		gib += hosted ? share * values : 0;
 		gib += updates ? share * (state + trained) : 0;
 	}
-	if (hosted || updates) /* of the updates */
+	if (updates || (hosted && cost_trains_all(p))) /* what updates need while they run */
 		gib += 4.0 / 1024;
 	if (cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
 		gib += parked_gib(q, stage, m ? m->microbatches : q->microbatches,

@@ -150,8 +150,20 @@ static int refresh_hosted(struct param *p, int64_t first, int64_t count, struct 
 	}
 	if (p->gathered)
 		return 0;
+	p->late = p->lazy;
+	if (p->late)
+		return dev_sync(p->value->dev, e);
 	return dev_upload(DEV_REF(p->w.data.buf, p->w.data.off + (size_t)first * size),
 			  param_hosted(p), (size_t)count * size, e);
+}
+
+int param_bring(struct param *p, struct err *e)
+{
+	int64_t first, count = param_owned(p, &first);
+	if (!p->late)
+		return 0;
+	p->late = false;
+	return dev_upload(p->w.data, param_hosted(p), (size_t)count * dtype_size(p->w.dtype), e);
 }
 
 /* Adds numbers of a device to a gradient in the memory of the host. */

@@ -60,6 +60,9 @@ struct param {
 	const int64_t *cut;
 	int members, place;
 	bool gathered, hosted;
+	/* hosted: new values come to the device by param_bring() alone; and whether `w` waits for
+	 * it */
+	bool lazy, late;
 	/* gathered: the owned piece of a frozen one, data and block scales; of a trained one it is
 	 * `value`. Hosted: piece[0] alone, data and behind them scales; of a trained one its value
 	 * in the activation dtype, NULL where that is float32 */
@@ -129,6 +132,8 @@ int param_download_f32(const struct param *p, int64_t first, int64_t count, floa
 		       struct err *e);
 /* Casts what is owned from the master copy, and brings it to the device. */
 int param_refresh(struct param *p, struct err *e);
+/* The new value of a lazy one, to the device. */
+int param_bring(struct param *p, struct err *e);
 /* Adds `count` float32 numbers to the gradient, from element `first` on. */
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
 		   struct err *e);

@@ -53,6 +53,7 @@ static int send_norms(struct worker *w, struct err *e)
 {
 	size_t n;
 	TRY(exchange_flush(&w->exchange, e));
+	TRY(group_sum_complete(&w->sum, e));
 	TRY(worker_model_tie(&w->model, e));
 	struct param *head = worker_model_replica(&w->model);
 	if (head && w->plan.crew.stages > 1) /* its gradient is on the front now */
@@ -81,6 +82,7 @@ static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
 {
 	const struct worker_model *m = &w->model;
 	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
+	TRY(group_sum_complete(&w->sum, e));
 	switch (i->kind) {
 	case INSTR_SEND_TIED_GRAD:
 		return exchange_send_tied(&w->exchange, i,
@@ -122,8 +124,13 @@ static int backward(struct worker *w, const struct instr *i, struct slot *sl, st
 		if (park_take(&w->park, PARK_GRAD, i->chunk, i->microbatch, sl->grad, true, e) < 0)
 			return e->code;
 	}
-	TRY(stage_backward_part(sl, i->part, i->parts ? i->parts : 1, e));
-	TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, i->part, i->parts, e));
+	const int parts = i->parts ? i->parts : group_sum_parts(&w->sum, i->microbatch);
+	const int last = i->parts ? i->part : parts - 1;
+	for (int k = i->part; k <= last; k++) {
+		TRY(stage_backward_part(sl, k, parts, e));
+		TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, k,
+				       parts > 1 ? parts : i->parts, e));
+	}
 	if (i->part + 1 < i->parts)
 		return 0;
 	if (front) {
@@ -271,6 +278,12 @@ static int between_layers(void *ctx, bool last, struct err *e)
 	return group_sum_advance(&w->sum, e);
 }
 
+static int before_layer(void *ctx, int layer, struct err *e)
+{
+	struct worker *w = ctx;
+	return group_sum_before(&w->sum, layer, e);
+}
+
 static int begin(struct worker *w, const struct frame *f, struct err *e)
 {
 	struct weight_source src = { 0 };
@@ -305,7 +318,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	TRY(worker_model_build(&w->model, w->dev, &w->plan, &src, e));
 	park_begin(&w->park, w->model.host && (w->plan.offload & OFFLOAD_ACTIVATIONS), w->dev,
 		   &w->slots);
-	worker_model_between(&w->model, between_layers, w);
+	worker_model_between(&w->model, between_layers, before_layer, w);
 	w->parameters = w->dev->mem_used;
 	TRY(group_sum_begin(&w->sum, &w->exchange, &w->model, e));
 	const struct crew *c = &w->plan.crew;
@@ -332,18 +345,18 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-/* Gives back everything that belongs to the plan. */
 /* How much of what was offloaded came and went while the device computed. */
 static void say_offload(const struct worker *w)
 {
-	const uint64_t moved = w->sum.gather.moved + w->park.moved,
-		       beside = w->sum.gather.beside + w->park.beside;
+	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved,
+		       beside = w->sum.gather.beside + w->sum.hosted.beside + w->park.beside;
 	if (moved)
 		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
 			 "them beside computing",
 			 (double)moved / (1 << 20), 100.0 * (double)beside / (double)moved);
 }
 
+/* Gives back everything that belongs to the plan. */
 static void drop_plan(struct worker *w)
 {
 	say_offload(w);
