@@ -47,7 +47,7 @@ int park_settle(struct park *p, struct err *e); /* the download is complete */
 int park_take(struct park *p, enum park_what what, int chunk, int mb, struct dev_ref to, bool last,
 	      struct err *e);
 uint64_t park_bytes(const struct park *p); /* the most that were here at once */
-void park_reset(struct park *p); /* behind a round that failed, too */
+void park_reset(struct park *p);           /* behind a round that failed, too */
 void park_release(struct park *p);
 
 #endif

@@ -226,7 +226,8 @@ double cost_host_gib(const struct cost *c, const struct cost_row *r, const struc
 	return gib;
 }
 
-double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q, int host)
+double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int host)
 {
 	double need = 0, least = 0, offloaded = 0;
 	for (int k = 0; c->o->offload && k < q->stages; k++) {

@@ -432,15 +432,16 @@ static const double MOST_OF_EXACT = 1.05;
 static int host_over_error(const struct profile *p, const struct plan *plan, struct err *e)
 {
 	const struct profile_device *d = &p->device[plan->over_device];
-	return err_set(e, ERR_USAGE,
-		       "no plan fits into memory: what 'offload' keeps on '%s' (for '%s' and other "
-		       "devices there) needs %.2f GiB more than the %.2f GiB that were free when it "
-		       "was measured; it would fit with fewer layers there, or without '%s' in "
-		       "'offload'",
-		       p->host[d->host].name, d->id, plan->over_gib, d->host_memory_gib,
-		       plan->offload & OFFLOAD_PARAMETERS  ? "parameters"
-		       : plan->offload & OFFLOAD_OPTIMIZER ? "optimizer"
-							   : "activations");
+	return err_set(
+		e, ERR_USAGE,
+		"no plan fits into memory: what 'offload' keeps on '%s' (for '%s' and other "
+		"devices there) needs %.2f GiB more than the %.2f GiB that were free when it "
+		"was measured; it would fit with fewer layers there, or without '%s' in "
+		"'offload'",
+		p->host[d->host].name, d->id, plan->over_gib, d->host_memory_gib,
+		plan->offload & OFFLOAD_PARAMETERS  ? "parameters"
+		: plan->offload & OFFLOAD_OPTIMIZER ? "optimizer"
+						    : "activations");
 }
 
 int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e)

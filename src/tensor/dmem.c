@@ -49,7 +49,6 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 	return 0;
 }
 
-
 struct dmem_mark dmem_mark(const struct dmem *m)
 {
 	return (struct dmem_mark){ m->now, m->used, m->bytes };
