@@ -61,8 +61,8 @@ void grads_release(struct grads *g);
 int grads_add(struct grads *g, int m, struct err *e);
 /* After the last one: makes node[0..) those of `t` that `place` contributes. */
 int grads_close(struct grads *g, const struct sum_terms *t, int place, struct err *e);
-/* One member alone: the sum becomes the parameters' gradient; what goes to the memory of the host is
- * added to `h`. Instead of grads_close(). */
+/* One member alone: the sum becomes the parameters' gradient; what goes to the memory of the host
+ * is added to `h`. Instead of grads_close(). */
 int grads_finish(struct grads *g, struct hosted *h, struct err *e);
 
 /* Numbers [first, first + count) of what this worker contributes as its k-th term, or of the

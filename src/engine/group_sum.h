@@ -65,7 +65,8 @@ int group_sum_values(struct group_sum *g, struct err *e);
  * (m->entry). The others have the same gradients; where the state is shared, they send their block
  * sums. */
 int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e);
-/* Before NORM, and before others add to gradients: what this worker alone has added up is where its optimizer is. */
+/* Before NORM, and before others add to gradients: what this worker alone has added up is where its
+ * optimizer is. */
 int group_sum_complete(struct group_sum *g, struct err *e);
 /* Before a layer of the model is computed forward (stage.h): its new values are on the device. */
 int group_sum_before(struct group_sum *g, int layer, struct err *e);

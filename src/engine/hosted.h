@@ -42,8 +42,8 @@ int hosted_add(struct hosted *h, void *to, struct dev_ref from, size_t bytes, st
 /* All that was added is on the host. */
 int hosted_send(struct hosted *h, struct err *e);
 
-/* Before the layer of the model is computed (-1: the front, INT_MAX: the end): its values, and those
- * of the layers before it, are on the device. */
+/* Before the layer of the model is computed (-1: the front, INT_MAX: the end): its values and those
+ * of the layers before it are on the device. */
 int hosted_need(struct hosted *h, int layer, struct err *e);
 /* Brings the next values, as long as the device computes. */
 int hosted_advance(struct hosted *h, struct err *e);

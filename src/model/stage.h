@@ -93,7 +93,8 @@ struct stage {
 	/* MAY: called whenever the work of a layer has been queued on the device, so that the host
 	 * can do other work meanwhile. */
 	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */
-	/* MAY: called before a layer of the model is computed forward: -1 the front, INT_MAX the end */
+	/* MAY: called before a layer of the model is computed forward; -1: the front, INT_MAX: the
+	 * end */
 	int (*before)(void *ctx, int layer, struct err *e);
 	void *between_ctx; /* of both */
 	struct arena names;

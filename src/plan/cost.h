@@ -112,8 +112,8 @@ void cost_release(struct cost *c);
  * memory is out. */
 const struct cost_row *cost_row(struct cost *c, int m);
 
-/* GiB of its host's memory that member i of a stage needs for what is offloaded; and by how much all
- * devices of a host together exceed what is free there (0: they do not, or it is not known). */
+/* GiB of its host's memory that member i of a stage needs for what is offloaded; and by how much
+ * all devices of a host together exceed what is free there (0: they do not, or it is not known). */
 double cost_host_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		     int stage, int i);
 double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q,

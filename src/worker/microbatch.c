@@ -137,3 +137,29 @@ int worker_send_reference(struct worker *w, const struct instr *i, struct slot *
 	return orders_say(&w->orders, FRAME_REFERENCE, (uint32_t)i->microbatch, w->orders.payload,
 			  n, e);
 }
+
+int worker_backward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	const bool front = sl->stage->front;
+	if (i->part == 0) {
+		TRY(worker_repeat_forward(w, i, sl, e));
+		if (park_take(&w->park, PARK_GRAD, i->chunk, i->microbatch, sl->grad, true, e) < 0)
+			return e->code;
+	}
+	const int parts = i->parts ? i->parts : group_sum_parts(&w->sum, i->microbatch);
+	const int last = i->parts ? i->part : parts - 1;
+	for (int k = i->part; k <= last; k++) {
+		TRY(stage_backward_part(sl, k, parts, e));
+		TRY(group_sum_backward(&w->sum, i->chunk, i->microbatch, k,
+				       parts > 1 ? parts : i->parts, e));
+	}
+	if (i->part + 1 < i->parts)
+		return 0;
+	if (front) {
+		slots_free(&w->slots, sl);
+	} else {
+		TRY(worker_fetch_next(w, e));
+		TRY(exchange_computed(&w->exchange, e));
+	}
+	return worker_pass_on(w, i, false, e);
+}

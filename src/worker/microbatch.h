@@ -14,6 +14,9 @@ struct worker;
 int worker_need_batch(struct worker *w, int m, struct err *e); /* waits for the BATCH of m */
 /* The slot of (chunk, microbatch), begun when it is new, with an input that was offloaded. */
 int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e);
+/* BACKWARD, or a part of it; the last one's gradients go to the memory of the host where the
+ * optimizer is there. */
+int worker_backward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
 /* Before a backward pass: of a chunk that kept nothing the forward pass once more. */
 int worker_repeat_forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
 /* The offloaded input of the next pass comes to the device while this one computes. Pointers to
