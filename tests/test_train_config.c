@@ -80,6 +80,14 @@ static void file_and_overrides(void **state)
 	config_free(c);
 	/* as in files of axolotl: both lists of modules; nothing held out; roles by their usual
 	 * names */
+	char *held[] = { "test_datasets=[{path: t, split: test}]", "datasets=[a, b]",
+			 "eval_steps=5" };
+	c = must(LEAST, 3, held);
+	assert_true(c->ndatasets == 3 && c->ntest == 1);
+	assert_string_equal(c->datasets[1].path, "b");
+	assert_string_equal(c->datasets[2].path, "t");
+	assert_true(c->datasets[2].held_out && !c->datasets[1].held_out);
+	config_free(c);
 	char *axolotl[] = { "datasets=[{path: x, roles: {user: [user, human], assistant: gpt}}]",
 			    "lora_target_modules=[q_proj]", "lora_target_linear=true",
 			    "evals_per_epoch=4" };
@@ -271,6 +279,9 @@ static const struct {
 	{ "base_model: ''\ndatasets: [a]\noutput_dir: o\n", "'base_model' is missing" },
 	{ "base_model: m\noutput_dir: o\n", "'datasets' is missing" },
 	{ "base_model: m\ndatasets: []\noutput_dir: o\n", "'datasets' is missing" },
+	{ "base_model: m\ntest_datasets: [a]\noutput_dir: o\n", "'datasets' is missing" },
+	{ LEAST "test_datasets: [a]\nval_set_size: 3\n",
+	  "give either 'val_set_size' or 'test_datasets', not both" },
 	{ "base_model: m\ndatasets: [a]\n", "'output_dir' is missing" },
 	{ LEAST "learning_rat: 1\n",
 	  "t.yaml:4: unknown key 'learning_rat', did you mean 'learning_rate'?" },

@@ -322,6 +322,38 @@ static void evaluated_by_dataset(void **state)
 	tiny_remove(&t);
 }
 
+/* Data sets that are held out as a whole: training is that without them, and all of them counts. */
+static void evaluated_on_other_data(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record without = { 0 }, with = { 0 }, split = { 0 };
+	char test[900], kept[420];
+	tiny_make(&t, LAYERS, 40);
+	snprintf(test, sizeof test,
+		 "test_datasets=[{path: %s/data.jsonl, type: completion, split: 'train[:10]'}, "
+		 "{path: %s/data.jsonl, type: completion, split: 'train[10:]'}]",
+		 t.dir, t.dir);
+	watch(&t, "without", &without, WITH("max_steps=3", "val_set_size=0"));
+	watch(&t, "with", &with, WITH("max_steps=3", "val_set_size=0", "eval_steps=3", test));
+	assert_true(without.n == 3 && with.n == 3 && with.neval == 2);
+	for (int i = 0; i < 3; i++)
+		assert_true(with.loss[i] == without.loss[i]);
+	same_file(&t, "without", "with", "adapter_model.safetensors");
+	assert_int_equal(with.parts, 2);
+	assert_int_equal(with.part[0].tokens + with.part[1].tokens, with.tokens);
+	/* kept tokens, and used again, change nothing */
+	snprintf(kept, sizeof kept, "dataset_prepared_path=%s/prepared", t.dir);
+	for (int i = 0; i < 2; i++) {
+		split = (struct record){ 0 };
+		watch(&t, i ? "again" : "kept", &split,
+		      WITH("max_steps=3", "val_set_size=0", "eval_steps=3", test, kept));
+		assert_true(split.eval[1] == with.eval[1] && split.loss[2] == with.loss[2]);
+	}
+	same_file(&t, "with", "again", "adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
 /* Evaluations and checkpoints so many times in a pass over the data. */
 static void times_in_an_epoch(void **state)
 {
@@ -439,10 +471,12 @@ static void families(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(families),          cmocka_unit_test(examples),
-		cmocka_unit_test(early_stopping),    cmocka_unit_test(evaluated_by_dataset),
-		cmocka_unit_test(times_in_an_epoch), cmocka_unit_test(an_adapter_to_begin_with)
-	};
+	const struct CMUnitTest tests[] = { cmocka_unit_test(families),
+					    cmocka_unit_test(examples),
+					    cmocka_unit_test(early_stopping),
+					    cmocka_unit_test(evaluated_by_dataset),
+					    cmocka_unit_test(evaluated_on_other_data),
+					    cmocka_unit_test(times_in_an_epoch),
+					    cmocka_unit_test(an_adapter_to_begin_with) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ static int custom(void *obj, const struct opt *row, const struct yaml_node *node
 {
 	struct config *c = obj;
 	(void)a;
-	if (!strcmp(row->key, "datasets"))
-		return config_data_read(c, node, file, e);
+	if (!strcmp(row->key, "datasets") || !strcmp(row->key, "test_datasets"))
+		return config_data_read(c, node, file, row->key[0] == 't', e);
 	if (!strcmp(row->key, "training"))
 		return read_training(c, node, file, e);
 	if (!strcmp(row->key, "version"))

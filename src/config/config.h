@@ -140,8 +140,8 @@ struct config {
 		lora_alpha_pattern;
 
 	/* data */
-	struct dataset_source *datasets;
-	size_t ndatasets;
+	struct dataset_source *datasets; /* those of test_datasets are the last */
+	size_t ndatasets, ntest;
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 	int64_t sequence_len;
 	bool sample_packing, train_on_inputs, skip_bad_records;

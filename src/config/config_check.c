@@ -111,7 +111,7 @@ static int check_needed(const struct config *c, enum config_need need, const cha
 			       where);
 	if (need == CONFIG_MODEL)
 		return 0;
-	if (!c->ndatasets)
+	if (c->ndatasets == c->ntest)
 		return err_set(
 			e, ERR_USAGE,
 			"%s: 'datasets' is missing: the files to learn from, as '- path: FILE'",
@@ -236,14 +236,21 @@ static int check_evaluation(struct config *c, const char *where, struct err *e)
 			  : c->early_stopping_patience ? "early_stopping_patience"
 			  : c->load_best_model_at_end  ? "load_best_model_at_end"
 						       : NULL;
-	if (key && c->val_set_size <= 0)
+	const bool held_out = c->val_set_size > 0 || c->ntest;
+	if (c->val_set_size > 0 && c->ntest)
 		return err_set(e, ERR_USAGE,
-			       "%s: '%s' needs a validation split: set 'val_set_size'", where, key);
+			       "%s: give either 'val_set_size' or 'test_datasets', not both",
+			       where);
+	if (key && !held_out)
+		return err_set(e, ERR_USAGE,
+			       "%s: '%s' needs a validation split: set 'val_set_size' or "
+			       "'test_datasets'",
+			       where, key);
 	if (c->eval_steps && c->evals_per_epoch)
 		return err_set(e, ERR_USAGE,
 			       "%s: give either 'evals_per_epoch' or 'eval_steps', not both",
 			       where);
-	if (c->evals_per_epoch && c->val_set_size <= 0) {
+	if (c->evals_per_epoch && !held_out) {
 		log_warn("%s: 'evals_per_epoch' without 'val_set_size': nothing is held out, so "
 			 "nothing is evaluated",
 			 where);

@@ -236,16 +236,28 @@ static int one_dataset(struct config *c, const struct yaml_node *n, const char *
 	return d->path ? 0 : err_nomem(e, sizeof *d, "a dataset's name");
 }
 
-int config_data_read(struct config *c, const struct yaml_node *n, const char *where, struct err *e)
+int config_data_read(struct config *c, const struct yaml_node *n, const char *where, bool test,
+		     struct err *e)
 {
-	size_t count = n->kind == YAML_LIST ? n->count : 1;
-	c->datasets = arena_alloc(&c->arena, (count ? count : 1) * sizeof *c->datasets);
-	if (!c->datasets)
-		return err_nomem(e, count * sizeof *c->datasets, "the list of datasets");
-	for (size_t i = 0; i < count; i++)
-		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &c->datasets[i],
-				e));
-	c->ndatasets = count;
+	const size_t count = n->kind == YAML_LIST      ? n->count
+			     : yaml_is_null(n) && test ? 0
+						       : 1,
+		     trained = c->ndatasets - c->ntest, others = test ? trained : c->ntest;
+	struct dataset_source *all = arena_alloc(&c->arena, (count + others + 1) * sizeof *all);
+	if (!all)
+		return err_nomem(e, (count + others) * sizeof *all, "the list of datasets");
+	/* the other list stays; those held out are the last */
+	struct dataset_source *own = all + (test ? others : 0);
+	if (others)
+		memcpy(test ? all : all + count, c->datasets + (test ? 0 : trained),
+		       others * sizeof *all);
+	for (size_t i = 0; i < count; i++) {
+		TRY(one_dataset(c, n->kind == YAML_LIST ? n->child[i] : n, where, &own[i], e));
+		own[i].held_out = test;
+	}
+	c->datasets = all;
+	c->ndatasets = count + others;
+	c->ntest = test ? count : others;
 	return 0;
 }
 
@@ -256,11 +268,10 @@ static void member(struct buf *o, const char *key, const char *value, bool *firs
 	*first = false;
 }
 
-void config_data_json(struct buf *o, const struct config *c)
+static void data_json(struct buf *o, const struct dataset_source *all, size_t n)
 {
-	buf_adds(o, ",\n  \"datasets\": [");
-	for (size_t i = 0; i < c->ndatasets; i++) {
-		const struct dataset_source *d = &c->datasets[i];
+	for (size_t i = 0; i < n; i++) {
+		const struct dataset_source *d = &all[i];
 		bool first = true;
 		buf_adds(o, i ? ",\n    {" : "\n    {");
 		for (size_t k = 0; k < ARRAY_LEN(words); k++) {
@@ -281,4 +292,17 @@ void config_data_json(struct buf *o, const struct config *c)
 		buf_adds(o, d->ndata_files ? "]}" : "}");
 	}
 	buf_addc(o, ']');
+}
+
+void config_data_json(struct buf *o, const struct config *c)
+{
+	const size_t trained = c->ndatasets - c->ntest;
+	if (trained) {
+		buf_adds(o, ",\n  \"datasets\": [");
+		data_json(o, c->datasets, trained);
+	}
+	if (c->ntest) {
+		buf_adds(o, ",\n  \"test_datasets\": [");
+		data_json(o, c->datasets + trained, c->ntest);
+	}
 }

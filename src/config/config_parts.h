@@ -28,7 +28,9 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 		 struct err *e);
 
 /* The key `datasets` (config_data.c). */
-int config_data_read(struct config *c, const struct yaml_node *n, const char *where, struct err *e);
+/* `test`: of test_datasets */
+int config_data_read(struct config *c, const struct yaml_node *n, const char *where, bool test,
+		     struct err *e);
 void config_data_json(struct buf *o, const struct config *c);
 
 #endif

@@ -125,6 +125,12 @@ static const struct opt rows[] = {
 		  "auto: recognised, the default; or a mapping of field_instruction, field_input, "
 		  "field_output, field_system, format), split (train[:100]), data_files, weight, "
 		  "field_messages, message_property_mappings and others: docs/datasets.md" },
+	{ .key = "test_datasets",
+	  .kind = OPT_CUSTOM,
+	  .arg = "[{path, type, ...}]",
+	  .section = "Data",
+	  .help = "data that is held out, in the place of val_set_size; the keys are those of "
+		  "datasets" },
 	NUM(val_set_size, "0", 0, 1e9,
 	    "validation split: below 1 a share of the examples, from 1 on their number"),
 	INT(sequence_len, "2048", 2, 1048576,

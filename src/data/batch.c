@@ -229,12 +229,17 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld",
 				       i, x.n, (long long)in_row);
 	}
-	if (o->val_set_size >= 1.0) {
+	if (o->val_source) {
+		while (nval < n && dataset_get(d, n - 1 - nval).source >= o->val_source)
+			nval++;
+	} else if (o->val_set_size >= 1.0) {
 		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
 	} else if (o->val_set_size > 0.0) {
 		nval = (size_t)llround(o->val_set_size * (double)n);
 		nval = nval ? nval : 1;
 	}
+	if (nval >= n && o->val_source)
+		return err_set(e, ERR_USAGE, "no example is left to train but those held out");
 	if (nval >= n)
 		return err_set(e, ERR_USAGE,
 			       "val_set_size %g takes %zu of %zu examples and leaves none to train",
@@ -294,7 +299,7 @@ static int fill_order(struct batches *b, struct err *e)
 	TRY(alloc_rows(&b->val, b->nval, e));
 	for (size_t i = 0; i < n; i++)
 		b->order[i] = (uint32_t)i;
-	shuffle(b->order, n, rng_fold(b->o.seed, DRAW_SPLIT));
+	shuffle(b->order, b->o.val_source ? b->ntrain : n, rng_fold(b->o.seed, DRAW_SPLIT));
 	sort_by_source(b, b->order + b->ntrain, b->nval);
 	plan_rows(b, b->order + b->ntrain, b->nval, b->row_of, &b->val);
 	return cut_val(b, e);

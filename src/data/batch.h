@@ -15,7 +15,8 @@
  * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates
  * over rng.h; packing is first-fit in that order with a bounded number of open rows. So (epoch,
  * batch) alone fix what comes next, and resuming needs nothing else. The validation split is the
- * last examples of one permutation drawn from the seed, the same for every epoch. */
+ * last examples of one permutation drawn from the seed, the same for every epoch; or the examples of
+ * the sources from `val_source` on, in their order. */
 #ifndef HS_DATA_BATCH_H
 #define HS_DATA_BATCH_H
 
@@ -52,6 +53,7 @@ struct batch_options {
 	bool sample_packing;
 	bool prompt_labels;  /* of chosen sequences the prompt has labels too */
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
+	size_t val_source;   /* 0: none */
 };
 
 struct batches;

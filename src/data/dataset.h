@@ -54,6 +54,7 @@ struct dataset_source {
 	/* how often each example is used in an epoch; a part of them (evenly spaced) where it is no
 	 * whole number. 0 counts as 1 */
 	double weight;
+	bool held_out; /* only to evaluate; these come behind all others */
 };
 
 /* What preference training learns from (preference.h). */

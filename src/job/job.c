@@ -244,6 +244,7 @@ static int load_data(struct job *j, struct err *e)
 					 .accumulation = c->gradient_accumulation_steps,
 					 .sample_packing = c->sample_packing,
 					 .prompt_labels = rl && rl->prompts,
+					 .val_source = c->ntest ? c->ndatasets - c->ntest : 0,
 					 .val_set_size = c->val_set_size };
 	TRY(batches_new(j->data, &b, &j->batches, e));
 	return job_set_passes(j, c->pass, c->npass, e);
