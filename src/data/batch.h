@@ -15,8 +15,7 @@
  * Order: epoch k visits the training examples in a permutation drawn from (seed, k) by Fisher-Yates
  * over rng.h; packing is first-fit in that order with a bounded number of open rows. So (epoch,
  * batch) alone fix what comes next, and resuming needs nothing else. The validation split is the
- * last examples of one permutation drawn from the seed, the same for every epoch; or the examples of
- * the sources from `val_source` on, in their order. */
+ * last examples of one permutation drawn from the seed, or the sources from `val_source` on. */
 #ifndef HS_DATA_BATCH_H
 #define HS_DATA_BATCH_H
 
