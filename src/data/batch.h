@@ -81,8 +81,7 @@ struct batch_shape {
 	double largest; /* tokens of the largest microbatch */
 };
 struct batch_shape batches_shape(struct batches *b);
-/* The validation split, source after source, in order, in microbatches of at most micro_batch_size
- * rows, each of one source. */
+/* The validation split, source after source, each in microbatches of micro_batch_size rows. */
 size_t batches_val_count(const struct batches *b);
 size_t batches_val_source(const struct batches *b, size_t i); /* of microbatch i */
 int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err *e);
