@@ -424,6 +424,33 @@ static void an_adapter_to_begin_with(void **state)
 	tiny_remove(&t);
 }
 
+/* Of a model whose head is its embedding, copies of both are trained, as PEFT does. */
+static void copies_of_a_tied_head(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record whole = { 0 }, none = { 0 };
+	tiny_make_tied(&t, LAYERS, 40);
+	const char *const how[] = { "reduce_order=exact",
+				    "lora_modules_to_save=embed_tokens,lm_head", NULL };
+	struct config *c = tiny_config(&t, "one", how);
+	train(c, NULL, &whole);
+	assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
+	struct config *plain = tiny_config(&t, "plain", how + 2);
+	train(plain, NULL, &none);
+	assert_true(none.loss[0] == whole.loss[0] && none.loss[3] != whole.loss[3]);
+	for (size_t k = 0; k < ARRAY_LEN(splits); k += 2) {
+		struct record r = { 0 };
+		struct config *other = tiny_config(&t, splits[k].name, how);
+		train(other, &splits[k], &r);
+		same(&t, c, "one", splits[k].name);
+		config_free(other);
+	}
+	config_free(plain);
+	config_free(c);
+	tiny_remove(&t);
+}
+
 /* One configuration of each kind of layer: adapters and all parameters give the same bits on every
  * split. */
 static void families(void **state)
@@ -475,6 +502,7 @@ int main(void)
 					    cmocka_unit_test(examples),
 					    cmocka_unit_test(early_stopping),
 					    cmocka_unit_test(evaluated_by_dataset),
+					    cmocka_unit_test(copies_of_a_tied_head),
 					    cmocka_unit_test(evaluated_on_other_data),
 					    cmocka_unit_test(times_in_an_epoch),
 					    cmocka_unit_test(an_adapter_to_begin_with) };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peft_kinds.py [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes
+"""peft_kinds.py [CASE ...] [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes
 with them.
 
 Writes tests/golden/peft/<case>/: adapter_config.json and adapter_model.safetensors by PEFT's
@@ -38,6 +38,13 @@ CASES = {
         modules_to_save=["embed_tokens", "lm_head"],
         use_rslora=True,
     ),
+    # the head is the embedding: two copies are trained
+    "whole-tied": dict(
+        model="smollm2",
+        target_modules=["q_proj"],
+        modules_to_save=["embed_tokens", "lm_head"],
+    ),
+    "head-tied": dict(model="smollm2", target_modules=["v_proj"], modules_to_save=["lm_head"]),
 }
 
 
@@ -107,9 +114,9 @@ def main():
     if len(sys.argv) > 3 and sys.argv[1] == "--check":
         check(sys.argv[2], sys.argv[3])
         return
-    shutil.rmtree(ROOT, ignore_errors=True)
-    for case, row in CASES.items():
-        make(case, row)
+    for case in sys.argv[1:] or CASES:
+        shutil.rmtree(os.path.join(ROOT, case), ignore_errors=True)
+        make(case, CASES[case])
 
 
 if __name__ == "__main__":

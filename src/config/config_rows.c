@@ -104,8 +104,9 @@ static const struct opt rows[] = {
 	     "DoRA: a trained magnitude for each output of a module, the adapter turns the weight; "
 	     "dropout is of the adapter's input alone"),
 	LIST(lora_modules_to_save, NULL, "A,B,...",
-	     "modules trained whole beside the adapters: embed_tokens, lm_head (not where the head "
-	     "is the embedding)"),
+	     "modules trained whole beside the adapters: embed_tokens, lm_head (where the head is "
+	     "the "
+	     "embedding they become two copies, as PEFT makes them)"),
 	LIST(peft_layers_to_transform, NULL, "N,N,...",
 	     "the layers that get adapters, from 0; not given: all"),
 	LIST(lora_rank_pattern, NULL, "NAME=N,...",

@@ -125,18 +125,45 @@ const json_t *model_file_tokenizer_config(const struct model_file *f)
 {
 	return f->tokenizer_config;
 }
-size_t model_file_count(const struct model_file *f) { return f->count; }
+static bool has_more(const struct model_file *f) { return f->head == &f->own_head; }
+size_t model_file_count(const struct model_file *f) { return f->count + has_more(f); }
 const struct model_tensor *model_file_tensor(const struct model_file *f, size_t i)
 {
-	return i < f->count ? &f->tensor[i] : NULL;
+	return i < f->count ? &f->tensor[i] : i == f->count && has_more(f) ? f->head : NULL;
 }
 
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name)
 {
+	if (f->head && !strcmp(name, f->head->name))
+		return f->head;
 	struct model_tensor key = { .name = name };
 	const struct model_tensor *k = &key, *const *p = bsearch(&k, f->by_name, f->count,
 								 sizeof *f->by_name, by_name);
 	return p ? *p : NULL;
+}
+
+/* What the format knows it as. */
+static const struct model_tensor *stored(const struct model_file *f, const struct model_tensor *t)
+{
+	return f->head && t == f->head ? f->embed : t;
+}
+
+int model_file_untie(struct model_file *f, struct err *e)
+{
+	static const char key[] = "tie_word_embeddings", name[] = "lm_head.weight";
+	const struct model_tensor *embed = model_file_find(f, "model.embed_tokens.weight");
+	const json_t *tied = json_object_get(f->config, key);
+	if (f->head || !embed || json_is_false(tied))
+		return 0;
+	if (json_object_set_new(f->config, key, json_false()) < 0)
+		return err_nomem(e, sizeof key, "a configuration");
+	/* one that is there although the embedding is used is not the model's */
+	struct model_tensor *head = (struct model_tensor *)model_file_find(f, name);
+	f->head = head ? head : &f->own_head;
+	*f->head = *embed;
+	f->head->name = name;
+	f->embed = embed;
+	return 0;
 }
 
 int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int64_t row0,
@@ -154,7 +181,7 @@ int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int6
 			       "%s: tensor '%s' is stored as %s, weights must be float32, float16 "
 			       "or bfloat16",
 			       f->path, t->name, dtype_name(t->dtype));
-	return rows && t->count ? f->format->read(f, t, row0, rows, dst, e) : 0;
+	return rows && t->count ? f->format->read(f, stored(f, t), row0, rows, dst, e) : 0;
 }
 
 int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
@@ -163,7 +190,7 @@ int model_file_raw(struct model_file *f, const struct model_tensor *t, const voi
 	if (t->kind != STORE_PLAIN)
 		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is stored in blocks", f->path,
 			       t->name);
-	return f->format->raw(f, t, p_p, e);
+	return f->format->raw(f, stored(f, t), p_p, e);
 }
 
 int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
@@ -172,7 +199,10 @@ int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf
 	if (t->kind != STORE_NF4 || !f->format->nf4)
 		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not stored as NF4", f->path,
 			       t->name);
-	return f->format->nf4(f, t, v_p, e);
+	return f->format->nf4(f, stored(f, t), v_p, e);
 }
 
-void model_file_drop(struct model_file *f, const struct model_tensor *t) { f->format->drop(f, t); }
+void model_file_drop(struct model_file *f, const struct model_tensor *t)
+{
+	f->format->drop(f, stored(f, t));
+}

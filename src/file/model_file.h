@@ -78,6 +78,10 @@ const struct model_tensor *model_file_tensor(const struct model_file *f, size_t 
 /* NULL: no such tensor */
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
 
+/* Of a model whose head is its embedding: gives it a head of its own with the same numbers, and a
+ * configuration that says so, as if it were in the file. Else nothing is done. */
+int model_file_untie(struct model_file *f, struct err *e);
+
 /* Rows [row0, row0+rows) of a tensor (first dimension; a vector is one row per element) as
  * float32, dequantised where needed, in the row order of Hugging Face. NF4 gives code * absmax,
  * not rounded to the dtype of its quantisation state. The pages that were read leave the resident

@@ -38,6 +38,9 @@ struct model_file {
 	size_t count;
 	const struct model_tensor **by_name; /* made by model_file.c */
 	void *priv;                          /* of the format */
+	/* model_file_untie(): `head` stands for `embed`; NULL: no */
+	struct model_tensor *head, own_head;
+	const struct model_tensor *embed;
 };
 
 /* A scalar is one row. */

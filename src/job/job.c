@@ -340,6 +340,8 @@ static int open_parts(struct job *j, enum dtype act, struct err *e)
 	TRY(model_file_open(c->base_model, &j->file, e));
 	TRY(model_config_read(model_file_config(j->file), c->base_model, &j->model, e));
 	TRY(source_check_file(j->file, &j->model, e));
+	if (c->lora_modules_to_save.n)
+		TRY(runtime_untie(j->file, &j->model, e));
 	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
 	TRY(runtime_chat(j->file, j->tok, c->chat_template, &j->chat, e));
 	TRY(read_options(j, act, e));

@@ -137,9 +137,8 @@ int lora_save(const struct model_config *c, const char *const *name, size_t n,
 				       name[i]);
 	}
 	if (n && c->tied)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "lora_modules_to_save: this model's head is its embedding, of which "
-			       "PEFT would train two copies; this is not supported");
+		return err_set(e, ERR_INTERNAL,
+			       "lora_modules_to_save: the head is still the embedding");
 	return 0;
 }
 

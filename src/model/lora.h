@@ -47,7 +47,8 @@ int lora_layers(const struct model_config *c, const int64_t *layer, size_t n,
 		struct lora_options *o, struct err *e);
 int lora_layer_names(const struct model_config *c, const char *const *name, size_t n,
 		     struct lora_options *o, struct err *e);
-/* Names of whole modules: embed_tokens, lm_head. */
+/* Names of whole modules: embed_tokens, lm_head. A head that is the embedding must have become one
+ * of its own (runtime_untie), of which PEFT trains a copy too. */
 int lora_save(const struct model_config *c, const char *const *name, size_t n,
 	      struct lora_options *o, struct err *e);
 /* Rank of the adapter of a module, 0 where it has none; and its scale. */

@@ -230,6 +230,8 @@ static int open_parts(struct merger *m, struct err *e)
 	TRY(model_config_read(model_file_config(m->file), o->model, &m->cfg, e));
 	TRY(source_check_file(m->file, &m->cfg, e));
 	TRY(peft_read(o->adapter, &m->arena, &m->ad, e));
+	if (m->ad.nsaved)
+		TRY(runtime_untie(m->file, &m->cfg, e));
 	TRY(dev_open("cpu", &m->dev, e));
 	for (size_t i = 0; i < m->ad.npair; i++)
 		TRY(check_part(m, m->ad.pair[i].module, m->ad.pair[i].out, m->ad.pair[i].in, e));

@@ -128,6 +128,14 @@ int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *
 	return 0;
 }
 
+int runtime_untie(struct model_file *f, struct model_config *c, struct err *e)
+{
+	if (!c->tied)
+		return 0;
+	TRY(model_file_untie(f, e));
+	return model_config_read(model_file_config(f), model_file_path(f), c, e);
+}
+
 /* Rank and scale may differ between kinds of modules, not between layers. */
 static int set_ranks(const struct peft_adapter *ad, struct lora_options *o, struct err *e)
 {
@@ -286,36 +294,38 @@ int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const c
 	return 0;
 }
 
-int runtime_open(const struct runtime_options *o, struct runtime *r_p, struct err *e)
+int runtime_open(const struct runtime_options *o, struct runtime *r, struct err *e)
 {
-	struct runtime r = { 0 };
+	/* in its place: the stage has pointers into itself */
+	*r = (struct runtime){ 0 };
 	struct stage_options so = { 0 };
 	int rc;
-	TRYOUT(model_file_open(o->model, &r.file, e));
-	TRYOUT(model_config_read(model_file_config(r.file), o->model, &r.cfg, e));
-	TRYOUT(source_check_file(r.file, &r.cfg, e));
+	TRYOUT(model_file_open(o->model, &r->file, e));
+	TRYOUT(model_config_read(model_file_config(r->file), o->model, &r->cfg, e));
+	TRYOUT(source_check_file(r->file, &r->cfg, e));
 	if (o->need_tokenizer) {
-		TRYOUT(runtime_tokenizer(r.file, &r.cfg, &r.tok, e));
-		TRYOUT(runtime_chat(r.file, r.tok, o->chat_template, &r.chat, e));
+		TRYOUT(runtime_tokenizer(r->file, &r->cfg, &r->tok, e));
+		TRYOUT(runtime_chat(r->file, r->tok, o->chat_template, &r->chat, e));
 	}
-	TRYOUT(runtime_device(o->device, &r.dev, e));
-	TRYOUT(runtime_dtype(r.dev, o->compute_dtype, &so.act, e));
-	so.last = r.cfg.layers;
+	TRYOUT(runtime_device(o->device, &r->dev, e));
+	TRYOUT(runtime_dtype(r->dev, o->compute_dtype, &so.act, e));
+	so.last = r->cfg.layers;
 	so.quantize = o->load_in_4bit;
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
-		TRYOUT(peft_read(o->adapter, &r.arena, &r.adapter, e));
-		TRYOUT(runtime_lora(&r.adapter, &r.cfg, &so.lora, e));
-		r.has_adapter = true;
+		TRYOUT(peft_read(o->adapter, &r->arena, &r->adapter, e));
+		if (r->adapter.nsaved)
+			TRYOUT(runtime_untie(r->file, &r->cfg, e));
+		TRYOUT(runtime_lora(&r->adapter, &r->cfg, &so.lora, e));
+		r->has_adapter = true;
 	}
-	struct weight_source src = source_from_file(r.file);
-	TRYOUT(stage_build(&r.stage, r.dev, &r.cfg, &so, &src, e));
+	struct weight_source src = source_from_file(r->file);
+	TRYOUT(stage_build(&r->stage, r->dev, &r->cfg, &so, &src, e));
 	if (o->adapter)
-		TRYOUT(runtime_load_adapter(&r.stage, &r.adapter, o->adapter, e));
-	*r_p = r;
+		TRYOUT(runtime_load_adapter(&r->stage, &r->adapter, o->adapter, e));
 	return 0;
 out:
-	runtime_close(&r);
+	runtime_close(r);
 	return rc;
 }
 

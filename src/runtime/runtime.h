@@ -35,6 +35,8 @@ int runtime_describe(const struct lora_options *o, int64_t layers, struct arena 
 int runtime_same_scale(const struct lora_options *o, const struct peft_pair *p, const char *dir,
 		       struct err *e);
 void runtime_warn_of_rank(const struct model_config *c, const struct lora_options *o);
+/* Where the head is the embedding: it gets a head of its own, as PEFT makes copies of both. */
+int runtime_untie(struct model_file *f, struct model_config *c, struct err *e);
 /* The lora_options of a stage for an adapter on disk. */
 int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 		 struct lora_options *o_p, struct err *e);

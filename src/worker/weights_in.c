@@ -13,6 +13,7 @@
 #include "job/cache.h"
 #include "proto/hashes.h"
 #include "proto/weights_blob.h"
+#include "runtime/runtime.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -332,8 +333,13 @@ int weights_in_open(const struct weights_in_options *o, struct weights_in **w_p,
 			       w->dir));
 	w->held = cache_hold(w->dir);
 	if (o->model && access(o->model, R_OK) == 0 &&
-	    model_file_open(o->model, &w->own, &ignored) >= 0)
+	    model_file_open(o->model, &w->own, &ignored) >= 0) {
+		struct model_config own;
 		w->own_key = hashes_source(o->model);
+		if (!o->plan->cfg.tied &&
+		    model_config_read(model_file_config(w->own), o->model, &own, &ignored) >= 0)
+			runtime_untie(w->own, &own, &ignored);
+	}
 	w->known = hashes_open(o->cache_dir);
 	TRYOUT(take_offer(w, e));
 	TRYOUT(check_offer(w, e));

@@ -7,6 +7,7 @@
 #include "file/model_file.h"
 #include "file/safetensors.h"
 #include "optim/optim.h"
+#include "runtime/runtime.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -136,6 +137,8 @@ void golden_model_open(struct golden_model *m, const char *path, const struct st
 	must(model_file_open(path, &m->file, &e), &e);
 	must(model_config_read(model_file_config(m->file), path, &m->cfg, &e), &e);
 	must(source_check_file(m->file, &m->cfg, &e), &e);
+	if (o->lora.save_embed || o->lora.save_head)
+		must(runtime_untie(m->file, &m->cfg, &e), &e);
 	struct stage_options all = *o;
 	all.first = 0;
 	all.last = m->cfg.layers;
