@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peft_kinds.py [CASE ...] [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch computes
-with them.
+"""peft_kinds.py [CASE ...] [--check FOLDER MODEL] - adapters as PEFT saves them, and what PyTorch
+computes with them.
 
 Writes tests/golden/peft/<case>/: adapter_config.json and adapter_model.safetensors by PEFT's
 save_pretrained, and expect.safetensors: the batch as in models.py, the loss (1), and
