@@ -77,6 +77,12 @@ class Net:
         words = ["tc", "qdisc", "add" if on else "del", "dev", f"{self.tag}.{i}", "root"]
         run(*words, *(("tbf rate 2mbit burst 16k latency 50ms".split()) if on else ()))
 
+    def apart(self, i, k, on):
+        """Two boxes that do not reach each other, but all others."""
+        for a, b in ((i, k), (k, i)):
+            words = ["ip", "-n", f"{self.tag}-{a}", "route", "add" if on else "del"]
+            run(*words, "blackhole", f"{self.address(b)}/32")
+
     def close(self):
         for i in range(self.boxes if self.real else 0):
             run("ip", "netns", "del", f"{self.tag}-{i}", check=False)
@@ -141,6 +147,7 @@ class Piece:
         self.n = o.workers or self.rng.randint(3, 5)
         self.work, self.net = work, Net(self.n + 1, f"hc{os.getpid()}")
         self.events, self.later, self.step, self.stepped = [], [], 0, time.monotonic()
+        self.two_apart = False
         self.lost = []  # events noticed, without a step since
         self.was_full = -1e9  # when the disk was; a coordinator that starts then ends at once
 
@@ -236,7 +243,7 @@ class Piece:
     def kinds(self):
         kinds = ["kill", "kill", "stop", "leave", "coordinator", "stranger", "two"]
         if self.net.real:
-            kinds += ["cable", "slow link"]
+            kinds += ["cable", "slow link", "apart"]
             kinds += ["disk full"] if self.mounted else []
             if os.path.isdir("/sys/fs/cgroup/cpu"):
                 kinds.append("slow worker")
@@ -288,6 +295,19 @@ class Piece:
         box.busy = True
         self.net.cable(i, False)
         self.at(seconds, lambda: (self.net.cable(i, True), self.free(box)))
+
+    def do_apart(self, i, box, seconds, e):
+        if self.two_apart:
+            return
+        k = self.rng.choice([k for k in range(1, self.n + 1) if k != i])
+        self.two_apart = True
+        self.net.apart(i, k, True)
+
+        def together():
+            self.net.apart(i, k, False)
+            self.two_apart = False
+
+        self.at(8 + 2 * seconds, together)
 
     def do_slow_link(self, i, box, seconds, e):
         box.busy = True
@@ -401,8 +421,8 @@ class Piece:
         full = any(e.kind == "disk full" for e in self.events)
         return None if full or got[1] == self.want[1] else "metrics.jsonl has other lines"
 
-    def show(self):
-        for box in self.box:
+    def show(self, boxes=None):
+        for box in boxes or self.box:
             lines = [x for x in box.lines if not x[1].startswith("step ")]
             print(f"---- {box.name}, ended: {box.ended}")
             first = box.lines[0][0] if box.lines else 0
@@ -512,6 +532,8 @@ def main():
                 if why:
                     piece.show()
                     status = 1
+                elif o.verbose:
+                    piece.show(piece.box[:1])
             finally:
                 piece.close()
                 if mounted:

@@ -16,6 +16,11 @@ struct patience patience_of(double configured, double longest, bool first)
 				  .silent = fmax(silent_limit, configured) };
 }
 
+struct patience patience_changed(double configured, double longest, double first, bool strange)
+{
+	return patience_of(configured, fmax(longest, first), strange || !(first > 0));
+}
+
 double patience_progress(double configured)
 {
 	return fmax((configured > 0 ? configured : stall_least) / 10, 0.05);

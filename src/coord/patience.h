@@ -21,6 +21,10 @@ struct patience {
 /* `configured`: the key stall_timeout, 0: auto. `longest`: seconds of the longest of the last
  * steps, before the first step the predicted time; 0: not known. */
 struct patience patience_of(double configured, double longest, bool first);
+/* For the first step after the members have changed. `longest`: as above, of the old plan and the
+ * new one. `first`: seconds of the longest first step of a plan until now, in which kernels were
+ * compiled; 0: there was none. `strange`: somebody takes part who has not done that step here. */
+struct patience patience_changed(double configured, double longest, double first, bool strange);
 /* Seconds from one PROGRESS of a worker to the next. */
 double patience_progress(double configured);
 

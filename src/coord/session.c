@@ -37,10 +37,13 @@ static void mark_aborted(struct session *s, int member, const struct frame *f)
 	membership_gone(&s->members, member);
 }
 
-static void mark_broken(struct session_seat *w, const struct frame *f)
+static void mark_broken(struct session *s, int member, const struct frame *f)
 {
+	struct session_seat *w = &s->seat[member];
 	w->broken = true;
-	abort_read(f->payload, f->size, &w->why);
+	w->made = s->state[member].state != MEMBER_PLANNED;
+	broken_read(f->payload, f->size, &w->why, &w->lost);
+	w->lost++;
 }
 
 /* Reads all messages that have arrived, without waiting, to find ABORTs and lost links. */
@@ -57,7 +60,7 @@ static void look_at_all(struct session *s)
 			if (f.kind == FRAME_ABORT)
 				mark_aborted(s, i, &f);
 			else if (f.kind == FRAME_BROKEN && f.epoch == s->epoch)
-				mark_broken(w, &f);
+				mark_broken(s, i, &f);
 			net_msg_release(&msg);
 		}
 		if (session_is_live(s, i) && rc < 0)
@@ -154,7 +157,7 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			if (f.kind == FRAME_ABORT) {
 				mark_aborted(s, i, &f);
 			} else if (f.kind == FRAME_BROKEN) {
-				mark_broken(w, &f);
+				mark_broken(s, i, &f);
 				ev->kind = SESSION_BROKEN;
 			} else if (f.kind == FRAME_FINISH) {
 				ev->kind = SESSION_LEAVING;
@@ -440,6 +443,7 @@ void session_close(struct session *s, const struct err *why)
 	buf_release(&s->out);
 	links_free(s->links);
 	crew_release(&s->crew);
+	apart_release(&s->apart);
 	mem_free(s->seat);
 	mem_free(s->state);
 	mem_free(s->caps);
@@ -476,6 +480,7 @@ int64_t session_clock_error(const struct session *s, int member)
 void session_stepped(struct session *s, int member, int64_t heard, int64_t said, int64_t back)
 {
 	struct session_seat *w = &s->seat[member];
+	apart_worked(&s->apart, member);
 	if (heard)
 		clock_pair_add(&w->clock, w->asked, heard, said, back);
 }

@@ -67,6 +67,11 @@ void session_look_for_lost(struct session *s);
 int session_back(struct session *s);
 bool session_somebody_back(const struct session *s); /* whether there is one */
 int session_there(const struct session *s);          /* how many members are there */
+/* Whether two members reach this process but not each other (apart.h): no plan puts them beside
+ * each other. */
+bool session_apart(const struct session *s, int a, int b);
+/* The next pair for which it is time to try again. */
+bool session_pair_again(struct session *s, int *a_p, int *b_p);
 /* Takes what comes for so long, and looks for those that are gone; returns early when one of them
  * is back, or another one is lost. Nobody may be at work. */
 int session_idle(struct session *s, double seconds, struct err *e);

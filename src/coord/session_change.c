@@ -152,6 +152,33 @@ static int await_forgot(struct session *s, struct err *e)
 	return 0;
 }
 
+/* Who has lost whom since the last change; only those who are there now count. */
+static void note_pairs(struct session *s)
+{
+	for (int i = 0; i < s->n; i++) {
+		const int other = s->seat[i].lost - 1;
+		if (other < 0 || other >= s->n || other == i || s->seat[i].state != SEAT_JOINED ||
+		    s->seat[other].state != SEAT_JOINED || apart_is(&s->apart, i, other) ||
+		    (other < i && s->seat[other].lost == i + 1)) /* both said it */
+			continue;
+		if (apart_broke(&s->apart, i, other, s->seat[i].made, clock_now()))
+			log_warn("'%s' and '%s' do not reach each other: they are planned around",
+				 s->crew.member[i].id, s->crew.member[other].id);
+	}
+	for (int i = 0; i < s->n; i++)
+		s->seat[i].lost = 0;
+}
+
+bool session_apart(const struct session *s, int a, int b) { return apart_is(&s->apart, a, b); }
+
+bool session_pair_again(struct session *s, int *a_p, int *b_p)
+{
+	while (apart_again(&s->apart, clock_now(), a_p, b_p))
+		if (s->seat[*a_p].state == SEAT_JOINED && s->seat[*b_p].state == SEAT_JOINED)
+			return true;
+	return false;
+}
+
 int session_regroup(struct session *s, struct err *e)
 {
 	struct membership_action a;
@@ -174,5 +201,6 @@ int session_regroup(struct session *s, struct err *e)
 		if (is_news(&s->seat[i]))
 			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
 	}
+	note_pairs(s);
 	return 0;
 }

@@ -235,6 +235,7 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 		s->n = 0;
 		goto out;
 	}
+	TRYOUT(apart_init(&s->apart, s->n, e));
 	membership_init(&s->members, s->state, s->n);
 	s->ends = (struct link_ends){ .spec = o->seat,
 				      .caps = s->caps,

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "coord/clocks.h"
+#include "coord/apart.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
 #include "crew/membership.h"
@@ -35,6 +36,8 @@ struct session_seat {
 	int64_t again;     /* of one that is gone: when it is tried again, or how long */
 	unsigned starts;   /* how often it was started again */
 	bool broken;       /* it cannot finish the step, because of another one: why */
+	int lost;          /* and the number of the other one, plus one; 0: not known */
+	bool made;         /* its links had been made before */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
@@ -50,6 +53,7 @@ struct session {
 	struct reception *reception;            /* NULL: no invited workers */
 	struct reception_member *relay_members; /* [n] */
 	struct crew crew;
+	struct apart apart; /* that do not reach each other */
 	struct membership members;
 	struct membership_seat *state; /* [n] */
 	bool began;                    /* the first plan was made, and is on its way */

@@ -714,15 +714,38 @@ int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p)
 	return wire_write_end(&w, n_p, &ignored);
 }
 
+static void get_reason(struct wire_reader *r, struct err *why)
+{
+	char text[sizeof why->msg];
+	wire_get_str(r, text, sizeof text);
+	uint32_t code = wire_get_u32(r);
+	bool known = !r->failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
+	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s",
+		r->failed || !text[0] ? "it stopped and gave no reason" : text);
+}
+
 void abort_read(const void *p, size_t n, struct err *why)
 {
 	struct wire_reader r = wire_read(p, n);
-	char text[sizeof why->msg];
-	wire_get_str(&r, text, sizeof text);
-	uint32_t code = wire_get_u32(&r);
-	bool known = !r.failed && code >= 1 && code <= (uint32_t)-ERR_INTERNAL;
-	err_set(why, known ? -(int)code : ERR_PROTOCOL, "%s",
-		r.failed || !text[0] ? "it stopped and gave no reason" : text);
+	get_reason(&r, why);
+}
+
+int broken_write(const struct err *why, int lost, void *out, size_t cap, size_t *n_p)
+{
+	struct wire_writer w = wire_write(out, cap);
+	struct err ignored = { 0 };
+	wire_put_str(&w, why->msg);
+	wire_put_u32(&w, (uint32_t)-why->code);
+	wire_put_u32(&w, (uint32_t)(lost + 1));
+	return wire_write_end(&w, n_p, &ignored);
+}
+
+void broken_read(const void *p, size_t n, struct err *why, int *lost_p)
+{
+	struct wire_reader r = wire_read(p, n);
+	get_reason(&r, why);
+	const uint32_t lost = wire_get_u32(&r);
+	*lost_p = r.failed || lost > INT32_MAX ? -1 : (int)lost - 1;
 }
 
 int progress_write(const struct progress *m, void *out, size_t cap, size_t *n_p, struct err *e)

@@ -18,7 +18,7 @@
  *   FORGET, at any time, begins a new epoch (its frame has the number): the worker leaves the step
  *     where it is, closes the links to its neighbours, gives its stage back, and answers FORGOT. A
  *     new PLAN follows, or nothing: then the worker waits. A worker that cannot finish a step
- *     because it lost another worker says BROKEN (the payload is that of ABORT) and waits too.
+ *     because it lost another worker says BROKEN (why, and which one) and waits too.
  * Everything is checked here, on reading: counts, ranges, lengths. docs/wire.md lists
  * the fields. */
 #ifndef HS_PROTO_PROTOCOL_H
@@ -203,6 +203,9 @@ struct state_message {
  * from a cause. */
 int abort_write(const struct err *why, void *out, size_t cap, size_t *n_p);
 void abort_read(const void *p, size_t n, struct err *why_p);
+/* BROKEN: as ABORT; `lost`: the member whose link was lost or could not be made, -1: not known. */
+int broken_write(const struct err *why, int lost, void *out, size_t cap, size_t *n_p);
+void broken_read(const void *p, size_t n, struct err *why_p, int *lost_p);
 
 int loss_write(const struct loss_message *m, void *out, size_t cap, size_t *n_p, struct err *e);
 int loss_read(const void *p, size_t n, struct loss_message *m_p, struct err *e);

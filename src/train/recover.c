@@ -12,6 +12,7 @@
 #include "train/speeds.h"
 #include "train/start.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ struct recovery {
 	struct err cause;
 	struct job_plan *with; /* MAY be NULL: of a move; taken by the first attempt */
 	bool shares;           /* it changes only shares */
+	bool strange;          /* somebody is back */
 };
 
 /* ---- the state to which the run goes back ---- */
@@ -84,10 +86,22 @@ static bool name_members(struct trainer *t, struct recovery *r)
 			 session_spec(t->ses, i)->id, why.msg);
 		drift_forget(&t->drift, i);
 	}
-	for (int i; (i = session_back(t->ses)) >= 0; any = true)
+	for (int i; (i = session_back(t->ses)) >= 0; any = r->strange = true)
 		buf_addf(&r->who, "%s'%s' is back", r->who.n ? ". " : "",
 			 session_spec(t->ses, i)->id);
 	return any;
+}
+
+/* Until the first step with the new plan is done. */
+static void set_patience(struct trainer *t, bool strange)
+{
+	double longest = t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0;
+	for (int i = 0; i < RECENT; i++)
+		longest = fmax(longest, t->recent[i]);
+	const struct patience p =
+		patience_changed(t->cfg->stall_timeout, longest, t->first_step, strange);
+	session_set_patience(t->ses, &p);
+	t->fresh = true;
 }
 
 static int try_again(struct trainer *t, struct recovery *r, struct err *e)
@@ -96,9 +110,7 @@ static int try_again(struct trainer *t, struct recovery *r, struct err *e)
 	struct job_plan *with = name_members(t, r) ? NULL : r->with;
 	r->with = NULL;
 	TRY(start_place_again(t, with, e));
-	const struct patience first = patience_of(
-		t->cfg->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
-	session_set_patience(t->ses, &first);
+	set_patience(t, r->strange);
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
 	return go_back(t, e);
 }
@@ -282,20 +294,28 @@ int recover_members(struct trainer *t, struct err *e)
 	double seconds = 0;
 	if (!t->stays || t->st.step >= t->job->total_steps)
 		return 0;
+	struct recovery r = begin(t, "joined");
 	TRY(ask_who_leaves(t, e));
 	session_look_for_lost(t->ses);
-	if (!session_somebody_back(t->ses))
+	for (int a, b; session_pair_again(t->ses, &a, &b);)
+		buf_addf(&r.who, "%s'%s' and '%s' may reach each other again", r.who.n ? ". " : "",
+			 session_spec(t->ses, a)->id, session_spec(t->ses, b)->id);
+	if (!session_somebody_back(t->ses) && !r.who.n)
 		return rebalance(t, e);
-	TRY(start_would_help(t, &seconds, e));
+	int rc = start_would_help(t, &seconds, e);
 	const double was = t->job_plan.plan.simulated_ms / 1e3;
-	if (t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {
+	if (rc >= 0 && t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {
 		for (int i; (i = session_back(t->ses)) >= 0;)
 			log_info("'%s' is back, and would not help (%.3g s a step, %.3g without "
 				 "it): it waits until it is needed",
 				 session_spec(t->ses, i)->id, seconds, was);
+		buf_release(&r.who);
 		return 0;
 	}
-	struct recovery r = begin(t, "joined");
-	TRY(train_collect(t, e));
+	rc = rc < 0 ? rc : train_collect(t, e);
+	if (rc < 0) {
+		buf_release(&r.who);
+		return rc;
+	}
 	return change(t, &r, e);
 }

@@ -42,6 +42,7 @@ static int read_profile(const struct remaining *r, struct job_plan *p, struct er
 		for (int i = p->profile.devices - 1; i >= 0; i--)
 			if (!is_here(r, p->profile.device[i].id))
 				TRY(profile_remove(&p->profile, p->profile.device[i].id, e));
+		beside_cut(r->beside, &p->profile);
 		return slow_down(r, &p->profile, e);
 	}
 	struct seat_spec *seat = mem_array((size_t)r->n, sizeof *seat);
@@ -142,6 +143,7 @@ static int shards_of_rest(const struct remaining *r, struct config *one, struct 
 			groups += v[i].id.n > 1;
 			v[n++] = v[i];
 		}
+	beside_order(r->beside, v, n);
 	one->shard_plan = v;
 	one->nshards = n;
 	one->plan = NULL;
@@ -185,7 +187,7 @@ static int like_the_users(const struct remaining *r, struct job_plan *p, struct 
 }
 
 /* For who is there: `r` without spare workers that are not needed. */
-static int plan_for(const struct remaining *r, struct job_plan *p, struct err *e)
+static int plan_for_all(const struct remaining *r, struct job_plan *p, struct err *e)
 {
 	int rc = like_the_users(r, p, e);
 	if (rc <= 0)
@@ -205,6 +207,53 @@ static int plan_for(const struct remaining *r, struct job_plan *p, struct err *e
 	if (rc < 0)
 		job_plan_release(p);
 	return rc < 0 ? rc : 0;
+}
+
+static int plan_for(const struct remaining *r, struct job_plan *p, struct err *e);
+
+/* Without one of the pair: the faster one. */
+static int plan_without(const struct remaining *r, const int pair[2], struct job_plan *p,
+			struct err *e)
+{
+	bool *here = mem_array((size_t)r->n, sizeof *here);
+	struct remaining less = *r;
+	int found = 0;
+	if (!here)
+		return err_nomem(e, (size_t)r->n, "workers");
+	memcpy(here, r->here, (size_t)r->n * sizeof *here);
+	less.here = here;
+	for (int k = 0; k < 2; k++) {
+		struct job_plan other = { 0 };
+		here[pair[k]] = false;
+		int rc = plan_for(&less, &other, e);
+		here[pair[k]] = true;
+		if (rc >= 0 && found && other.plan.simulated_ms >= p->plan.simulated_ms) {
+			job_plan_release(&other);
+		} else if (rc >= 0) {
+			if (found)
+				job_plan_release(p);
+			*p = other;
+			if (other.options.manual)
+				p->options.manual = &p->manual;
+			found = 1;
+		}
+	}
+	mem_free(here);
+	if (found)
+		err_clear(e);
+	return found ? 0 : e->code;
+}
+
+static int plan_for(const struct remaining *r, struct job_plan *p, struct err *e)
+{
+	int pair[2];
+	TRY(plan_for_all(r, p, e));
+	const bool tied = r->job->model.tied && r->job->opt.train_all;
+	if (!beside_is(r->beside, &p->profile, &p->plan, tied, pair))
+		return 0;
+	job_plan_release(p);
+	*p = (struct job_plan){ 0 };
+	return plan_without(r, pair, p, e);
 }
 
 int remaining_plan(const struct remaining *all, struct job_plan *p, struct err *e)

@@ -5,10 +5,14 @@
  * with the rest of it, and the layers of a stage that nobody holds go to a spare worker, or in
  * equal parts to the stage before and the stage behind. There are as many spare workers as others
  * are missing. Where that does not fit into the measured memory, and where there is no such plan, a
- * planner chooses: the job's, or without measurements the even one. */
+ * planner chooses: the job's, or without measurements the even one.
+ *
+ * Two that do not reach each other are not put beside each other (crew/beside.h). Where that cannot
+ * be one of the two is left out: the one without whom the rest is faster. */
 #ifndef HS_TRAIN_REMAINING_H
 #define HS_TRAIN_REMAINING_H
 
+#include "crew/beside.h"
 #include "train/job_plan.h"
 
 struct err;
@@ -21,6 +25,7 @@ struct remaining {
 	const char *profile;  /* of all of them, as JSON; NULL: nothing was measured */
 	const double *slow;   /* [n] how many times as long each computes; NULL: as measured */
 	enum sum_order order; /* of gradients: the run's */
+	const struct beside *beside; /* who does not reach whom; NULL: all reach each other */
 };
 
 /* *p_p: zeros before. ERR_USAGE: nobody is there, or the model does not fit. */

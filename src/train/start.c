@@ -85,34 +85,53 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 	return session_assign(t->ses, t->place, worker, e);
 }
 
+/* Who does not reach whom; false: everybody reaches everybody. */
+static bool find_apart(const struct session *s, const char **id, bool *apart)
+{
+	const int n = session_members(s);
+	bool any = false;
+	for (int i = 0; i < n; i++) {
+		id[i] = session_spec(s, i)->id;
+		for (int k = i + 1; k < n; k++)
+			any |= apart[i * n + k] = session_apart(s, i, k);
+	}
+	return any;
+}
+
 /* The plan for who is there, into `p`. */
 static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
 {
-	int n = session_members(t->ses), left = 0;
-	bool *here = mem_array((size_t)n, sizeof *here);
-	double *slow = mem_array((size_t)n, sizeof *slow);
-	if (!here || !slow) {
-		mem_free(here);
-		mem_free(slow);
-		return err_nomem(e, (size_t)n * sizeof *slow, "workers");
+	const size_t n = (size_t)session_members(t->ses);
+	int left = 0, rc = 0;
+	bool *here = mem_array(n, sizeof *here), *apart = mem_array(n * n, sizeof *apart);
+	double *slow = mem_array(n, sizeof *slow);
+	const char **id = mem_array(n, sizeof *id);
+	if (!here || !slow || !apart || !id) {
+		rc = err_nomem(e, n * n, "workers");
+		goto out;
 	}
-	for (int i = 0; i < n; i++) {
+	const struct beside beside = { id, apart, (int)n };
+	for (int i = 0; i < beside.n; i++) {
 		left += here[i] = session_has(t->ses, i);
 		slow[i] = drift_level(&t->drift, i);
 	}
 	const struct remaining r = { .job = t->job,
 				     .seat = t->seat,
 				     .here = here,
-				     .n = n,
+				     .n = beside.n,
 				     .profile = t->profile.n ? t->profile.p : NULL,
 				     .slow = slow,
+				     .beside = find_apart(t->ses, id, apart) ? &beside : NULL,
 				     .order = t->st.rules.reduce };
-	int rc = left < t->cfg->min_workers
-			 ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
-				   left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
-			 : remaining_plan(&r, p, e);
+	rc = left < t->cfg->min_workers
+		     ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
+			       left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
+		     : remaining_plan(&r, p, e);
+out:
 	mem_free(here);
+	mem_free(apart);
 	mem_free(slow);
+	mem_free(id);
 	return rc;
 }
 

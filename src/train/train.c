@@ -51,6 +51,9 @@ static void set_patience(struct trainer *t, double seconds)
 	t->recent[t->st.step % RECENT] = seconds;
 	for (int i = 0; i < RECENT; i++)
 		longest = fmax(longest, t->recent[i]);
+	if (t->fresh)
+		t->first_step = fmax(t->first_step, seconds);
+	t->fresh = false;
 	const struct patience p = patience_of(t->cfg->stall_timeout, longest, false);
 	session_set_patience(t->ses, &p);
 }
@@ -341,6 +344,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	const struct patience first = patience_of(
 		c->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
 	session_set_patience(t->ses, &first);
+	t->fresh = true;
 	TRY(first_plan(t, resume, e));
 	t->began = clock_now();
 	TRY(loop_on(t, e));

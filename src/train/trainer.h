@@ -44,6 +44,8 @@ struct trainer {
 	uint64_t nonfinite_run; /* skipped steps in a row */
 	char nonfinite[256];    /* where the run of them began */
 	double recent[RECENT];  /* seconds of the last steps, in turn */
+	bool fresh;             /* the next step is the first one with its plan */
+	double first_step;      /* seconds of the longest of those; 0: there was none */
 	double rate;            /* seconds per token, smoothed, for the ETA */
 	int64_t began;
 	bool told_leaving;

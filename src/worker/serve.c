@@ -33,6 +33,8 @@ static const double direct_wait = 4, relay_after = 5;
 /* a neighbour connects when it has loaded its layers: as long as the coordinator waits for that.
  * One that cannot connect says so itself, after join_timeout. */
 static const double loading_wait = 1800;
+/* for the configured address, when the members have changed: its machine takes part already */
+static const double again_wait = 5;
 
 struct serving {
 	const struct serve *o;
@@ -42,6 +44,7 @@ struct serving {
 	struct admit admit;
 	struct guests guests;
 	struct peers before, behind, beside;
+	int apart; /* the member to which no link could be made; -1: none */
 	struct weights_in *weights;
 	struct worker_log log;
 	char host[128];
@@ -298,6 +301,12 @@ static int open_relay(struct serving *s, const struct plan_message *p, struct pe
 	return rc;
 }
 
+static double configured_wait(const struct serving *s)
+{
+	const double most = s->o->relay ? direct_wait : s->admit.epoch ? again_wait : patience(s);
+	return fmin(patience(s), most);
+}
+
 static int reach(struct serving *s, const struct plan_message *p, struct peer *to, bool front,
 		 struct err *e)
 {
@@ -316,16 +325,16 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 			 "%s is tried",
 			 m->name, e->msg, m->address);
 	if (rc < 0 && m->address[0])
-		rc = connect_to(s, m, m->address,
-				s->o->relay ? fmin(patience(s), direct_wait) : patience(s),
-				&to->link, e);
+		rc = connect_to(s, m, m->address, configured_wait(s), &to->link, e);
 	if (rc < 0 && rc != ERR_PROTOCOL && s->o->relay &&
 	    link_state(s->env.coordinator) != LINK_LOST)
 		return open_relay(s, p, to, front, e);
 	if (rc >= 0)
 		rc = greet(s, p, to, front ? HELLO_STAGE : HELLO_BEHIND, (uint32_t)p->self, e);
-	if (rc < 0)
+	if (rc < 0) {
+		s->apart = to->member;
 		return err_prefix(e, "stage %d cannot reach %s", plan_stage(p), m->name);
+	}
 	if (s->o->log_every)
 		log_info("worker '%s' sends to %s: %s", s->o->id, m->name, link_way(to->link));
 	return 0;
@@ -457,14 +466,32 @@ static int meet_peers(struct serving *s, const struct plan_message *p, struct er
 			TRY(relay_the_late(s, p, e));
 			late = NET_FOREVER;
 		}
-		if (clock_now() > deadline)
+		if (clock_now() > deadline) {
+			s->apart = due->member;
 			return err_set(e, ERR_NET,
 				       "stage %d: %s did not %s within %g s: a firewall "
 				       "between the two machines?",
 				       plan_stage(p), p->crew.member[due->member].name,
+<<<<<<< HEAD
 				       due->link ? "answer" : "connect", limit);
+=======
+				       due->link ? "answer" : "connect", patience(s));
+		}
+>>>>>>> 0b132b0 (Workers that do not reach each other are planned around; time limits after a loss follow what was measured)
 		wait_a_moment(s, s->env.coordinator);
 	}
+}
+
+static int lost(void *ctx)
+{
+	const struct serving *s = ctx;
+	const struct peers *list[] = { &s->behind, &s->beside, &s->before };
+	for (size_t i = 0; i < ARRAY_LEN(list) && s->apart < 0; i++)
+		for (int k = 0; k < list[i]->n; k++)
+			if (list[i]->peer[k].link &&
+			    link_state(list[i]->peer[k].link) == LINK_LOST)
+				return list[i]->peer[k].member;
+	return s->apart;
 }
 
 static int peers_make(struct peers *v, const struct crew *c, int stage, struct err *e)
@@ -707,6 +734,7 @@ static void forget(void *ctx, uint64_t epoch)
 	peers_release(&s->before);
 	peers_release(&s->behind);
 	peers_release(&s->beside);
+	s->apart = -1;
 	s->admit.epoch = epoch;
 }
 
@@ -722,6 +750,7 @@ int worker_serve(const struct serve *o, struct err *e)
 		return err_nomem(e, sizeof *s, "a worker");
 	s->own = *o;
 	s->o = &s->own;
+	s->apart = -1;
 	snprintf(s->id, sizeof s->id, "%s", o->id);
 	s->own.id = s->id;
 	s->guests = (struct guests){ .net = o->net, .coordinator_key = o->coordinator_key };
@@ -738,6 +767,7 @@ int worker_serve(const struct serve *o, struct err *e)
 				      .source = o->source,
 				      .weights = weights,
 				      .forget = forget,
+				      .lost = lost,
 				      .forgets = &s->forgets,
 				      .probe = probe,
 				      .ready = ready,

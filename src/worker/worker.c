@@ -371,7 +371,8 @@ static int report_broken(struct worker *w, struct err *e)
 	err_clear(e);
 	w->broken = true;
 	beat_stop(&w->beat);
-	TRY(abort_write(&why, w->orders.payload, ORDERS_PAYLOAD, &n));
+	const int lost = w->env->lost ? w->env->lost(w->env->ctx) : -1;
+	TRY(broken_write(&why, lost, w->orders.payload, ORDERS_PAYLOAD, &n));
 	return orders_say(&w->orders, FRAME_BROKEN, 0, w->orders.payload, n, e);
 }
 

@@ -39,6 +39,8 @@ struct worker_env {
 		       struct err *e);
 	/* FORGET: nothing of the plan is used any more; links and source are closed. */
 	void (*forget)(void *ctx, uint64_t epoch);
+	/* The neighbour whose link is lost, or could not be made; -1: not known. MAY be NULL. */
+	int (*lost)(void *ctx);
 	/* Where a callback that waits for the coordinator notes that FORGET has come, with its
 	 * epoch, before it returns ERR_CANCELLED. */
 	uint64_t *forgets;

@@ -311,6 +311,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	default:
 		abort_read(p, n, &e);
 		MUST(e.code < 0 && e.msg[0]);
+		int lost;
+		broken_read(p, n, &e, &lost);
+		MUST(e.code < 0 && e.msg[0] && lost >= -1);
 	}
 	MUST(rc >= 0 || (e.code == rc && e.msg[0] && !strchr(e.msg, '\n')));
 	return 0;
