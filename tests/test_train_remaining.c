@@ -32,7 +32,10 @@ static void text_of(const struct job_plan *p, char *out, size_t cap)
 	for (int k = 0; k < p->plan.stages; k++) {
 		const struct plan_stage *s = &p->plan.stage[k];
 		for (int i = 0; i < s->members; i++)
-			n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? "," : k ? " " : "",
+			n += (size_t)snprintf(out + n, cap - n, "%s%s",
+					      i   ? ","
+					      : k ? " "
+						  : "",
 					      p->profile.device[s->member[i].device].id);
 		n += (size_t)snprintf(out + n, cap - n, "%d", p->plan.first[k + 1]);
 	}
@@ -58,10 +61,7 @@ static void plan_of(const char *shards, const char *profile, const char *pairs, 
 	const char *const more[] = {
 		"workers=[{id: a, ip: 127.0.0.2, port: 9001}, {id: b, ip: 127.0.0.3, port: 9002}, "
 		"{id: c, ip: 127.0.0.4, port: 9003}]",
-		"coordinator={ip: 127.0.0.1, device: none}",
-		"compute_dtype=float32",
-		plan,
-		NULL
+		"coordinator={ip: 127.0.0.1, device: none}", "compute_dtype=float32", plan, NULL
 	};
 	struct config *c = tiny_config(&t, "run", more);
 	MUST(job_open(c, DT_F32, &job, &err));

@@ -6,9 +6,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "coord/clocks.h"
-#include "coord/apart.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
+#include "crew/apart.h"
 #include "crew/membership.h"
 
 enum seat_state {

@@ -83,7 +83,7 @@ static bool order_entries(const struct beside *r, struct config_shard *v, size_t
 {
 	if (at == n)
 		return true;
-	for (size_t k = at; k < n && *tries > 0; k++, --*tries) {
+	for (size_t k = at; k<n && * tries> 0; k++, --*tries) {
 		exchange_entries(&v[at], &v[k]);
 		if (!(at && entries_apart(r, &v[at - 1], &v[at])) &&
 		    order_entries(r, v, n, at + 1, tries))

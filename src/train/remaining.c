@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/trainer.h"
 
 #include <string.h>
 
@@ -270,5 +271,54 @@ int remaining_plan(const struct remaining *all, struct job_plan *p, struct err *
 		here[i] = all->here[i] && (!all->seat[i].spare || missing-- > 0);
 	int rc = count(&r) ? plan_for(&r, p, e) : err_set(e, ERR_USAGE, "no worker is left");
 	mem_free(here);
+	return rc;
+}
+
+/* Who does not reach whom; false: everybody reaches everybody. */
+static bool find_apart(const struct session *s, const char **id, bool *apart)
+{
+	const int n = session_members(s);
+	bool any = false;
+	for (int i = 0; i < n; i++) {
+		id[i] = session_spec(s, i)->id;
+		for (int k = i + 1; k < n; k++)
+			any |= apart[i * n + k] = session_apart(s, i, k);
+	}
+	return any;
+}
+
+int remaining_plan_now(const struct trainer *t, struct job_plan *p, struct err *e)
+{
+	const size_t n = (size_t)session_members(t->ses);
+	int left = 0, rc = 0;
+	bool *here = mem_array(n, sizeof *here), *apart = mem_array(n * n, sizeof *apart);
+	double *slow = mem_array(n, sizeof *slow);
+	const char **id = mem_array(n, sizeof *id);
+	if (!here || !slow || !apart || !id) {
+		rc = err_nomem(e, n * n, "workers");
+		goto out;
+	}
+	const struct beside beside = { id, apart, (int)n };
+	for (int i = 0; i < beside.n; i++) {
+		left += here[i] = session_has(t->ses, i);
+		slow[i] = drift_level(&t->drift, i);
+	}
+	const struct remaining r = { .job = t->job,
+				     .seat = t->seat,
+				     .here = here,
+				     .n = beside.n,
+				     .profile = t->profile.n ? t->profile.p : NULL,
+				     .slow = slow,
+				     .beside = find_apart(t->ses, id, apart) ? &beside : NULL,
+				     .order = t->st.rules.reduce };
+	rc = left < t->cfg->min_workers
+		     ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
+			       left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
+		     : remaining_plan(&r, p, e);
+out:
+	mem_free(here);
+	mem_free(apart);
+	mem_free(slow);
+	mem_free(id);
 	return rc;
 }

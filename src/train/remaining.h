@@ -16,6 +16,7 @@
 #include "train/job_plan.h"
 
 struct err;
+struct trainer;
 
 struct remaining {
 	const struct job *job;
@@ -30,5 +31,7 @@ struct remaining {
 
 /* *p_p: zeros before. ERR_USAGE: nobody is there, or the model does not fit. */
 int remaining_plan(const struct remaining *r, struct job_plan *p_p, struct err *e);
+/* For who is there now. */
+int remaining_plan_now(const struct trainer *t, struct job_plan *p_p, struct err *e);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/mem.h"
 #include "coord/join.h"
 #include "survey/profiler.h"
 #include "train/reduction.h"
@@ -85,60 +84,10 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 	return session_assign(t->ses, t->place, worker, e);
 }
 
-/* Who does not reach whom; false: everybody reaches everybody. */
-static bool find_apart(const struct session *s, const char **id, bool *apart)
-{
-	const int n = session_members(s);
-	bool any = false;
-	for (int i = 0; i < n; i++) {
-		id[i] = session_spec(s, i)->id;
-		for (int k = i + 1; k < n; k++)
-			any |= apart[i * n + k] = session_apart(s, i, k);
-	}
-	return any;
-}
-
-/* The plan for who is there, into `p`. */
-static int plan_again(struct trainer *t, struct job_plan *p, struct err *e)
-{
-	const size_t n = (size_t)session_members(t->ses);
-	int left = 0, rc = 0;
-	bool *here = mem_array(n, sizeof *here), *apart = mem_array(n * n, sizeof *apart);
-	double *slow = mem_array(n, sizeof *slow);
-	const char **id = mem_array(n, sizeof *id);
-	if (!here || !slow || !apart || !id) {
-		rc = err_nomem(e, n * n, "workers");
-		goto out;
-	}
-	const struct beside beside = { id, apart, (int)n };
-	for (int i = 0; i < beside.n; i++) {
-		left += here[i] = session_has(t->ses, i);
-		slow[i] = drift_level(&t->drift, i);
-	}
-	const struct remaining r = { .job = t->job,
-				     .seat = t->seat,
-				     .here = here,
-				     .n = beside.n,
-				     .profile = t->profile.n ? t->profile.p : NULL,
-				     .slow = slow,
-				     .beside = find_apart(t->ses, id, apart) ? &beside : NULL,
-				     .order = t->st.rules.reduce };
-	rc = left < t->cfg->min_workers
-		     ? err_set(e, ERR_USAGE, "%d worker%s left, min_workers is %lld", left,
-			       left == 1 ? " is" : "s are", (long long)t->cfg->min_workers)
-		     : remaining_plan(&r, p, e);
-out:
-	mem_free(here);
-	mem_free(apart);
-	mem_free(slow);
-	mem_free(id);
-	return rc;
-}
-
 int start_would_do(struct trainer *t, double *seconds_p, struct err *e)
 {
 	struct job_plan next = { 0 };
-	TRY(plan_again(t, &next, e));
+	TRY(remaining_plan_now(t, &next, e));
 	*seconds_p = t->planned ? next.plan.simulated_ms / 1e3 : 0;
 	job_plan_release(&next);
 	return 0;
@@ -165,7 +114,7 @@ int start_place_again(struct trainer *t, struct job_plan *with, struct err *e)
 	if (with)
 		next = *with, *with = (struct job_plan){ 0 };
 	else
-		TRY(plan_again(t, &next, e));
+		TRY(remaining_plan_now(t, &next, e));
 	judge_release(&t->judge);
 	job_plan_release(&t->job_plan);
 	t->judge = (struct judge){ 0 };

@@ -472,12 +472,8 @@ static int meet_peers(struct serving *s, const struct plan_message *p, struct er
 				       "stage %d: %s did not %s within %g s: a firewall "
 				       "between the two machines?",
 				       plan_stage(p), p->crew.member[due->member].name,
-<<<<<<< HEAD
 				       due->link ? "answer" : "connect", limit);
-=======
-				       due->link ? "answer" : "connect", patience(s));
 		}
->>>>>>> 0b132b0 (Workers that do not reach each other are planned around; time limits after a loss follow what was measured)
 		wait_a_moment(s, s->env.coordinator);
 	}
 }
@@ -488,8 +484,7 @@ static int lost(void *ctx)
 	const struct peers *list[] = { &s->behind, &s->beside, &s->before };
 	for (size_t i = 0; i < ARRAY_LEN(list) && s->apart < 0; i++)
 		for (int k = 0; k < list[i]->n; k++)
-			if (list[i]->peer[k].link &&
-			    link_state(list[i]->peer[k].link) == LINK_LOST)
+			if (list[i]->peer[k].link && link_state(list[i]->peer[k].link) == LINK_LOST)
 				return list[i]->peer[k].member;
 	return s->apart;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_coord_apart.c - pairs of workers that do not reach each other, and the time limits after the
+/* test_crew_apart.c - pairs of workers that do not reach each other, and the time limits after the
  * members have changed: pure functions. What follows from them is in test_train_stays_apart.sh. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "coord/apart.h"
+#include "crew/apart.h"
 #include "coord/patience.h"
 
 static const int64_t second = 1000000000;
@@ -67,5 +67,5 @@ int main(void)
 		cmocka_unit_test(pairs),
 		cmocka_unit_test(time_limits),
 	};
-	return cmocka_run_group_tests_name("coord_apart", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("crew_apart", tests, NULL, NULL);
 }

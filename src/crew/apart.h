@@ -5,8 +5,8 @@
  * A link that breaks once is made again; a pair whose link cannot be made, or breaks twice without
  * a step in between, is apart for some time, and after that is tried again: later each time that
  * it fails. Pure; times are of base/clock.h. One thread uses it. */
-#ifndef HS_COORD_APART_H
-#define HS_COORD_APART_H
+#ifndef HS_CREW_APART_H
+#define HS_CREW_APART_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* apart.c - see apart.h. */
-#include "coord/apart.h"
+#include "crew/apart.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -41,10 +41,7 @@ bool apart_broke(struct apart *p, int a, int b, bool made, int64_t now)
 	return true;
 }
 
-bool apart_is(const struct apart *p, int a, int b)
-{
-	return a != b && find(p, a, b)->until != 0;
-}
+bool apart_is(const struct apart *p, int a, int b) { return a != b && find(p, a, b)->until != 0; }
 
 void apart_worked(struct apart *p, int member)
 {
