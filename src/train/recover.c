@@ -92,6 +92,19 @@ static bool name_members(struct trainer *t, struct recovery *r)
 	return any;
 }
 
+void recover_after_step(struct trainer *t, double seconds)
+{
+	double longest = 0;
+	t->recent[t->st.step % RECENT] = seconds;
+	for (int i = 0; i < RECENT; i++)
+		longest = fmax(longest, t->recent[i]);
+	if (t->fresh)
+		t->first_step = fmax(t->first_step, seconds);
+	t->fresh = false;
+	const struct patience p = patience_of(t->cfg->stall_timeout, longest, false);
+	session_set_patience(t->ses, &p);
+}
+
 /* Until the first step with the new plan is done. */
 static void set_patience(struct trainer *t, bool strange)
 {

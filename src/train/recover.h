@@ -18,5 +18,7 @@ int recover(struct trainer *t, struct err *e);
  * gone are looked for. Where one is back and would help, the job goes on with it. The state of all
  * is collected before, so that no step is computed again. */
 int recover_members(struct trainer *t, struct err *e);
+/* After a step of `seconds`: sets the time limit after which a worker counts as stuck. */
+void recover_after_step(struct trainer *t, double seconds);
 
 #endif

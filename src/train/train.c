@@ -42,22 +42,6 @@ static bool out_of_time(const struct trainer *t)
 
 static bool has_val(const struct trainer *t) { return batches_val_count(t->job->batches) > 0; }
 
-/* ---- a round ---- */
-
-/* After a step of `seconds`: sets the time limit after which a worker counts as stuck. */
-static void set_patience(struct trainer *t, double seconds)
-{
-	double longest = 0;
-	t->recent[t->st.step % RECENT] = seconds;
-	for (int i = 0; i < RECENT; i++)
-		longest = fmax(longest, t->recent[i]);
-	if (t->fresh)
-		t->first_step = fmax(t->first_step, seconds);
-	t->fresh = false;
-	const struct patience p = patience_of(t->cfg->stall_timeout, longest, false);
-	session_set_patience(t->ses, &p);
-}
-
 /* ---- evaluation ---- */
 
 static int evaluate(struct trainer *t, double *loss_p, struct err *e)
@@ -188,7 +172,7 @@ static int one_step(struct trainer *t, struct err *e)
 	s.epoch = (double)t->st.epoch +
 		  (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
-	set_patience(t, s.seconds);
+	recover_after_step(t, s.seconds);
 	s.predicted = t->planned ? judge_predict(&t->judge, s.tokens) : NAN;
 	speeds_step(t, s.tokens, s.seconds);
 	if (t->planned)
