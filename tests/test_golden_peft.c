@@ -4,6 +4,7 @@
  * whole; and written again they are the same. */
 #include "base/mem.h"
 #include "file/peft.h"
+#include "runtime/loftq.h"
 #include "runtime/runtime.h"
 #include "support/golden.h"
 #include "support/scratch.h"
@@ -134,8 +135,66 @@ static void test_adapters(void **state)
 		adapter(&rows[i / 2], i % 2);
 }
 
+/* LoftQ's first values of adapters against those of PEFT: the same product, also where the scale
+ * is not 1. */
+static void test_loftq(void **state)
+{
+	(void)state;
+	static const char *const name[] = { "self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj",
+					    "mlp.down_proj" };
+	struct err e;
+	struct golden g;
+	struct loftq l = { 0 };
+	enum { R = 4 };
+	must(model_file_open("tests/golden/models/llama31", &l.file, &e), &e);
+	must(dev_open("cpu", &l.dev, &e), &e);
+	golden_open(&g, "tests/golden/peft/loftq/expect.safetensors");
+	for (size_t i = 0; i < ARRAY_LEN(name) * 2; i++) {
+		char weight[96];
+		const double scale = i % 2 ? 3.5 : 1;
+		double left;
+		uint64_t n, one;
+		snprintf(weight, sizeof weight, "model.layers.0.%s.weight", name[i / 2]);
+		const struct model_tensor *t = model_file_find(l.file, weight);
+		assert_non_null(t);
+		const int64_t out = t->shape[0], in = t->shape[1];
+		float *a = mem_array((size_t)(R * in), 4), *b = mem_array((size_t)(out * R), 4),
+		      *got = mem_array((size_t)(out * in), 4);
+		must(loftq_begin(&l, weight, R, scale, a, b, &left, &e), &e);
+		for (int64_t k = 0; k < out * in; k++)
+			for (int r = 0; r < R; r++)
+				got[k] += (float)scale * b[k / in * R + r] * a[r * in + k % in];
+		const float *want = golden_f32(&g, golden_name(&g, "product.%s", weight), &n);
+		assert_true(n == (uint64_t)(out * in));
+		const double off = golden_relative(got, want, n);
+		const double *exact = golden_f64(&g, golden_name(&g, "left.%s", weight), &one);
+		printf("%s: product %.2e, left %.6f of %.6f\n", weight, off, left, *exact);
+		if (!(off <= 2e-2) || !(left - *exact <= 2e-5))
+			fail_msg("%s: product differs by %g, %.7f left instead of %.7f", weight,
+				 off, left, *exact);
+		mem_free(a);
+		mem_free(b);
+		mem_free(got);
+	}
+	/* a rank above both sides takes all */
+	const float d[6] = { 1, 2, 3, 4, 5, 7 };
+	float a[8 * 3], b[2 * 8];
+	double left;
+	must(loftq_divide(d, 2, 3, 8, 2, a, b, &left, &e), &e);
+	for (int k = 0; k < 6; k++) {
+		double x = 0;
+		for (int r = 0; r < 8; r++)
+			x += 2.0 * (double)b[k / 3 * 8 + r] * (double)a[r * 3 + k % 3];
+		assert_true(fabs(x - (double)d[k]) < 1e-5);
+	}
+	golden_close(&g);
+	dev_close(l.dev);
+	model_file_close(l.file);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters),
+					    cmocka_unit_test(test_loftq) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,31 @@ def make(case, row):
     print(f"{case}: loss {loss.item():.6f}, {sum(k.startswith('grad.') for k in out)} gradients")
 
 
+def loftq():
+    """What PEFT's LoftQ makes of the difference that NF4 leaves of some weights of llama31: the
+    product of its two matrices, rank 4, and the share of the difference, in squares, that is left.
+    """
+    import bitsandbytes.functional as bnb
+    from peft.utils.loftq_utils import _low_rank_decomposition
+
+    model, _ = models.build("llama31")
+    out = {}
+    for name, w in model.named_parameters():
+        if "layers.0." not in name or w.ndim != 2:
+            continue
+        w = w.detach().float()
+        q, state = bnb.quantize_4bit(w.contiguous(), quant_type="nf4", compress_statistics=False)
+        d = w - bnb.dequantize_4bit(q, state).float()
+        parts = _low_rank_decomposition(d, reduced_rank=4)
+        product = parts["L"] @ parts["R"]
+        out["product." + name] = product.contiguous()
+        left = ((d - product).double() ** 2).sum() / (d.double() ** 2).sum()
+        out["left." + name] = left.reshape(1)
+        print(f"{name} {tuple(w.shape)}: {left.item():.6f} of the difference is left")
+    os.makedirs(os.path.join(ROOT, "loftq"), exist_ok=True)
+    save_file(out, os.path.join(ROOT, "loftq", "expect.safetensors"))
+
+
 def check(folder, model):
     m, _ = models.build(model)
     m = peft.PeftModel.from_pretrained(m, folder).eval()
@@ -114,7 +139,11 @@ def main():
     if len(sys.argv) > 3 and sys.argv[1] == "--check":
         check(sys.argv[2], sys.argv[3])
         return
+    if "loftq" in sys.argv[1:] or not sys.argv[1:]:
+        loftq()
     for case in sys.argv[1:] or CASES:
+        if case == "loftq":
+            continue
         shutil.rmtree(os.path.join(ROOT, case), ignore_errors=True)
         make(case, CASES[case])
 

@@ -138,6 +138,7 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 					    "use_rslora",
 					    "loraplus_lr_ratio",
 					    "lora_model_dir",
+					    "peft_init_lora_weights",
 					    "peft_use_dora",
 					    "lora_modules_to_save",
 					    "peft_layers_to_transform",
@@ -162,6 +163,19 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 		return err_set(e, ERR_USAGE,
 			       "%s: 'adapter: qlora' with 'load_in_4bit: false' contradict each "
 			       "other; use 'adapter: lora'",
+			       where);
+	const bool loftq = !strcmp(c->peft_init_lora_weights, "loftq");
+	if (!loftq && strcasecmp(c->peft_init_lora_weights, "true"))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'peft_init_lora_weights' is '%.60s': true or loftq (PiSSA and "
+			       "the like change the base, which is not supported)",
+			       where, c->peft_init_lora_weights);
+	if (loftq && (!c->load_in_4bit || c->peft_use_dora || c->lora_model_dir ||
+		      c->lora_modules_to_save.n))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'peft_init_lora_weights: loftq' needs 'adapter: qlora', and "
+			       "is not possible with peft_use_dora, lora_model_dir or "
+			       "lora_modules_to_save",
 			       where);
 	if (!c->lora_target_linear && !c->lora_target_modules.n)
 		return err_set(e, ERR_USAGE,

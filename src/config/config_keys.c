@@ -92,6 +92,7 @@ static const struct {
 	{ "ddp_*", IDLE_ANY, NULL },
 	{ "remove_unused_columns", IDLE_ANY, NULL },
 	{ "eot_tokens", IDLE_ANY, NULL },
+	{ "peft", IDLE_EMPTY, "adapter: qlora and peft_init_lora_weights: loftq" },
 	{ "load_in_8bit", IDLE_EMPTY, "load_in_4bit: true" },
 	{ "wandb_mode", IDLE_OFFLINE, "wandb_project, which writes an offline run" },
 	{ "wandb_*", IDLE_EMPTY, "wandb_project, wandb_entity, wandb_name; no other key of W&B" },

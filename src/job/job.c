@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "job/data_identity.h"
+#include "runtime/loftq.h"
 #include "sched/sched.h"
 
 #include <math.h>
@@ -486,7 +487,51 @@ static int take_part(struct job *j, const char *module, const char *tail, const 
 	return 0;
 }
 
-int job_begin_with(struct job *j, const char *dir, struct err *e)
+static double scale_of(const struct job *j, const char *name)
+{
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		char part[64];
+		snprintf(part, sizeof part, ".%s.lora_A.", linear_path(l));
+		if (strstr(name, part))
+			return (double)lora_factor(&j->opt.lora, l);
+	}
+	return (double)j->opt.lora.scale;
+}
+
+/* peft_init_lora_weights: loftq (runtime/loftq.h). */
+static int begin_with_loftq(struct job *j, struct err *e)
+{
+	struct loftq l = { .file = j->file, .double_quant = j->opt.double_quant };
+	double sum = 0, left;
+	size_t n = 0;
+	TRY(job_alloc_state(j, e));
+	TRY(dev_open("cpu", &l.dev, e));
+	log_info("adapters begin with what 4 bits take from the weights (loftq)");
+	int rc = 0;
+	for (size_t i = 0; rc >= 0 && i < j->nparam; i++) {
+		const struct trained_param *a = &j->param[i], *b = a + 1;
+		const char *tail = strstr(a->name, ".lora_A.weight");
+		char weight[sizeof a->name];
+		if (!tail)
+			continue;
+		snprintf(weight, sizeof weight, "%.*s.weight", (int)(tail - a->name), a->name);
+		rc = loftq_begin(&l, weight, a->dim[0], scale_of(j, a->name), a->value, b->value,
+				 &left, e);
+		sum += left;
+		n++;
+	}
+	dev_close(l.dev);
+	if (rc >= 0)
+		log_info("loftq: of that %.1f %% is left, in squares", 100 * sum / (double)n);
+	return rc;
+}
+
+bool job_begins_with(const struct config *c)
+{
+	return c->lora_model_dir || !strcmp(c->peft_init_lora_weights, "loftq");
+}
+
+static int begin_with_adapter(struct job *j, const char *dir, struct err *e)
 {
 	struct arena a = ARENA_INIT;
 	struct peft_adapter ad;
@@ -508,4 +553,10 @@ int job_begin_with(struct job *j, const char *dir, struct err *e)
 out:
 	arena_release(&a);
 	return rc;
+}
+
+int job_begin(struct job *j, struct err *e)
+{
+	const char *dir = j->cfg->lora_model_dir;
+	return dir ? begin_with_adapter(j, dir, e) : begin_with_loftq(j, e);
 }

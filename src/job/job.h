@@ -82,9 +82,10 @@ int job_alloc_state(struct job *j, struct err *e);
 /* Sets base_hash, once: a pass over the weights unless it is known (base_hash.h). */
 int job_hash_base(struct job *j, struct err *e);
 
-/* Takes the values of the adapter in the folder `dir`, which must be of this job's shape; the
- * optimizer's states are zero. */
-int job_begin_with(struct job *j, const char *dir, struct err *e);
+/* Whether the adapters begin with values of the coordinator's: those of lora_model_dir, which must
+ * be of this job's shape, or LoftQ's. Then it takes them; the optimizer's states are zero. */
+bool job_begins_with(const struct config *c);
+int job_begin(struct job *j, struct err *e);
 
 /* The adapter's weights in the form of PEFT; points into the job's values. Allocated in `a`. */
 int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad_p, struct err *e);

@@ -38,12 +38,13 @@ struct recovery {
 /* From disk, or from the beginning. */
 static int read_set(struct trainer *t, struct err *e)
 {
-	const char *newest = t->saver.newest, *with = t->cfg->lora_model_dir;
+	const char *newest = t->saver.newest;
+	const bool with = job_begins_with(t->cfg);
 	struct train_state st = t->first;
 	if (newest)
 		TRY(checkpoint_read(t->job, newest, t->o->allow_changes, &st, e));
 	else if (with)
-		TRY(job_begin_with(t->job, with, e));
+		TRY(job_begin(t->job, e));
 	log_info("no snapshot is whole: going back to %s", newest ? newest : "the beginning");
 	t->set.st = st;
 	t->set.start = !newest && !with;

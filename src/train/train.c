@@ -268,7 +268,7 @@ static int loop_on(struct trainer *t, struct err *e)
 static int first_plan(struct trainer *t, const char *resume, struct err *e)
 {
 	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
-	const bool state = resume || t->cfg->lora_model_dir;
+	const bool state = resume || job_begins_with(t->cfg);
 	int rc = session_begin(t->ses, t->place, t->o->trace, e);
 	if (rc >= 0)
 		rc = beforehand(t, e);
@@ -295,8 +295,8 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	t->st.rules = RULES_NOW;
 	if (resume)
 		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
-	else if (c->lora_model_dir)
-		TRY(job_begin_with(t->job, c->lora_model_dir, e));
+	else if (job_begins_with(c))
+		TRY(job_begin(t->job, e));
 	const struct save_sink saves = { .ctx = t->sink->ctx,
 					 .saved = t->sink->saved,
 					 .blocked = t->sink->blocked };
@@ -312,7 +312,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 	TRY(reduction_choose(t->job, t->planned ? t->job_plan.plan.order : reduction_order(c),
 			     resume, t->o->ranks, &t->st.rules, t->place, e));
 	TRY(start_rounds(t, e));
-	train_begin_set(t, !resume && !c->lora_model_dir);
+	train_begin_set(t, !resume && !job_begins_with(c));
 	TRY(job_hash_base(t->job, e));
 	if (resume)
 		samples_go_back(c->output_dir, t->st.step);
