@@ -111,7 +111,7 @@ static double divide(const float *y, const float *v, int64_t out, int64_t in, in
 			for (int64_t l = 0; l < k; l++)
 				m[j * k + l] += (double)y[i * k + j] * (double)y[i * k + l];
 	eigen(m, q, k);
-	for (int64_t n = 0; n < r; n++) {
+	for (int64_t n = 0; n < r && n < k; n++) {
 		int64_t best = 0;
 		for (int64_t j = 1; j < k; j++)
 			best = m[j * k + j] > m[best * k + best] ? j : best;
@@ -141,7 +141,6 @@ int loftq_divide(const float *d, int64_t out, int64_t in, int64_t r, double scal
 		 float *b, double *left_p, struct err *e)
 {
 	const int64_t least = out < in ? out : in, k = r + MORE < least ? r + MORE : least;
-	const int64_t some = r < k ? r : k;
 	float *v = mem_array((size_t)(in * k), sizeof *v), *y = mem_array((size_t)(out * k), 4);
 	double *m = mem_array((size_t)(2 * k * k), sizeof *m), all = 0;
 	int rc = v && y && m ? 0 : err_nomem(e, (uint64_t)((in + out) * k) * 4, "singular values");
@@ -158,7 +157,7 @@ int loftq_divide(const float *d, int64_t out, int64_t in, int64_t r, double scal
 		forth(d, out, in, k, v, y);
 		memset(a, 0, (size_t)(r * in) * sizeof *a);
 		memset(b, 0, (size_t)(out * r) * sizeof *b);
-		const double taken = divide(y, v, out, in, k, some, scale, m, m + k * k, a, b);
+		const double taken = divide(y, v, out, in, k, r, scale, m, m + k * k, a, b);
 		for (int64_t i = 0; i < out * in; i++)
 			all += (double)d[i] * (double)d[i];
 		if (left_p)
