@@ -134,7 +134,7 @@ struct config {
 	bool lora_target_linear; /* all linear layers but the head */
 	bool use_rslora;
 	double loraplus_lr_ratio;           /* 0: one rate for A and B */
-	const char *peft_init_lora_weights; /* "true", "loftq" */
+	const char *peft_init_lora_weights; /* NULL or "loftq" */
 	const char *lora_model_dir;         /* adapter to begin with; NULL: a new one */
 	bool peft_use_dora;
 	struct opt_list lora_modules_to_save, peft_layers_to_transform, lora_rank_pattern,

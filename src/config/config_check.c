@@ -69,12 +69,15 @@ static void settle(struct config *c, const bool *seen)
 				    &c->profile,
 				    &c->key_file,
 				    &c->lora_model_dir,
+				    &c->peft_init_lora_weights,
 				    &c->mlflow_experiment_name,
 				    &c->mlflow_run_name,
 				    &c->wandb_project,
 				    &c->wandb_entity,
 				    &c->wandb_name,
 				    &c->cache_dir };
+	if (c->peft_init_lora_weights && !strcasecmp(c->peft_init_lora_weights, "true"))
+		c->peft_init_lora_weights = NULL;
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])
 			*optional[i] = NULL;
@@ -164,8 +167,8 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 			       "%s: 'adapter: qlora' with 'load_in_4bit: false' contradict each "
 			       "other; use 'adapter: lora'",
 			       where);
-	const bool loftq = !strcmp(c->peft_init_lora_weights, "loftq");
-	if (!loftq && strcasecmp(c->peft_init_lora_weights, "true"))
+	const bool loftq = c->peft_init_lora_weights;
+	if (loftq && strcmp(c->peft_init_lora_weights, "loftq") != 0)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'peft_init_lora_weights' is '%.60s': true or loftq (PiSSA and "
 			       "the like change the base, which is not supported)",

@@ -528,7 +528,7 @@ static int begin_with_loftq(struct job *j, struct err *e)
 
 bool job_begins_with(const struct config *c)
 {
-	return c->lora_model_dir || !strcmp(c->peft_init_lora_weights, "loftq");
+	return c->lora_model_dir || c->peft_init_lora_weights;
 }
 
 static int begin_with_adapter(struct job *j, const char *dir, struct err *e)
