@@ -118,16 +118,19 @@ END
 finds wifi "traffic goes over Wi-Fi .wlan0., and enp1s0 has a cable plugged in" && mends wifi
 check "Wi-Fi where a cable is"
 rm "$tmp/bin/ip"
-python3 - 29997 <<'END' &
+python3 - held <<'END' &
 import socket, sys, time
 s = socket.socket()
-s.bind(("127.0.0.1", int(sys.argv[1])))
+s.bind(("127.0.0.1", 0))
 s.listen()
+open(sys.argv[1], "w").write("%d\n" % s.getsockname()[1])
 time.sleep(60)
 END
 holder=$!
-echo 'coordinator: {ip: 127.0.0.1, port: 29997}' >two.yaml
-until_ok 10 finds ports "port 29997 is taken by the program python3" --cluster two.yaml &&
+until_ok 20 grep -qs '[0-9]$' held
+port=$(cat held)
+echo "coordinator: {ip: 127.0.0.1, port: $port}" >two.yaml
+finds ports "port $port is taken by the program python3" --cluster two.yaml &&
 	[ "$mend" = "kill $holder" ] && mends ports --cluster two.yaml
 check "a port that another program has"
 wait $holder 2>/dev/null

@@ -70,7 +70,11 @@ refuses "a machine without a key" "this machine has no key: 'heteroshard keygen'
 	worker --worker 1 keys.json
 refuses "a key_file that is not there" "'heteroshard keygen nowhere' makes one" \
 	worker --worker 1 keys.json key_file=nowhere
-port=$((20000 + $$ % 20000))
+# below the ports that connections get, and nobody listens at this one or the next nine
+port=$((20000 + $$ % 1000 * 10))
+while for k in 0 1 2 3 4 5 6 7 8 9; do (: <>"/dev/tcp/127.0.0.1/$((port + k))") && break; done; do
+	port=$((20000 + (port + 10) % 10000))
+done 2>/dev/null
 cat >"$tmp/cards.json" <<END
 {"coordinator": {"ip": "127.0.0.1", "device": "none", "port": $((port + 5))},
  "workers": [{"id": "g", "ip": "127.0.0.1", "port": $port, "device": "cpu", "num_gpus": 2}],
@@ -139,7 +143,7 @@ printf 'x,y\na,b\n' >"$tmp/table.csv"
 refuses "a table of other columns" "a record of no known kind, its keys: x, y" \
 	train job.yaml datasets=table.csv
 echo '{"prompt": "a", "chosen": "b", "rejected": "c"}' >"$tmp/pairs.jsonl"
-refuses "preference data" "preference data (chosen and rejected) is not supported" \
+refuses "preference data" "preference data (chosen and rejected) needs 'rl: dpo'" \
 	train job.yaml datasets=pairs.jsonl
 refuses "a checkpoint that is not there" "name a folder such as" \
 	train job.yaml resume_from_checkpoint=none overwrite_output_dir=false

@@ -241,9 +241,11 @@ static const char *shown(const struct link_row *r)
 bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message)
 {
 	struct link_row *best = NULL, *usual_one = NULL;
+	bool is_configured = false; /* not so between invited workers */
 	for (size_t i = first; i < t->n; i++) {
 		struct link_row *r = &t->row[i];
 		r->best = false;
+		is_configured |= r->configured;
 		if (r->way.reached && r->configured &&
 		    (!usual_one || round_trip_of(r, message) < round_trip_of(usual_one, message)))
 			usual_one = r;
@@ -257,7 +259,7 @@ bool links_choose(const struct link_ends *s, struct link_table *t, size_t first,
 	if (usual_one && round_trip_of(usual_one, message) < 1.03 * round_trip_of(best, message))
 		best = usual_one;
 	best->best = true;
-	if (best->configured)
+	if (best->configured || !is_configured)
 		return true;
 	const char *id = s->spec[best->to].id;
 	double mb = link_rate(best, false, message) * 1e-6;

@@ -143,7 +143,10 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 	buf_adds(
 		s, FLEET_END
 		"\n"
-		"own() { sed '/^\\[Peer\\]/,$d; /^PostUp = sysctl /d' \"$1\" 2>/dev/null; }\n"
+		"own() { sed '/^\\[Peer\\]/,$d; /^PostUp = sysctl /d; /^PostUp = (/d' \"$1\" "
+		"2>/dev/null; }\n"
+		/* mesh_text.c, ask_again() */
+		"again() { sed -n \"s/%i/$if/g; s/^PostUp = (/(/p\" \"$conf\"; }\n"
 		"sync() {\n"
 		/* without the key in it, syncconf would take the key away */
 		"	{\n"
@@ -164,8 +167,10 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 		"	! grep -q '^Endpoint = [^[]*[a-zA-Z]' \"$conf\" || sync\n"
 		"	echo same\n"
 		"elif [ -n \"$up\" ] && [ \"$(own \"$conf.new\")\" = \"$(own \"$conf\")\" ]; then\n"
+		"	was=$(again)\n"
 		"	mv \"$conf.new\" \"$conf\"\n"
 		"	sync\n"
+		"	[ \"$(again)\" = \"$was\" ] || eval \"$(again)\"\n"
 		"	echo changed\n"
 		"else\n"
 		"	if [ -n \"$up\" ]; then quick down; fi\n"

@@ -57,6 +57,32 @@ static void peer(const struct mesh *m, size_t i, size_t k, struct buf *out)
 		buf_addf(out, "PersistentKeepalive = %d\n", m->keepalive);
 }
 
+/* WireGuard asks for the address of a name only once. So where an endpoint is a name, wg-quick
+ * leaves a loop behind that asks again, and tells WireGuard when the answer has changed; it ends
+ * when the interface does, or when the file has another one. */
+static void ask_again(const struct mesh *m, size_t i, struct buf *out)
+{
+	bool named = false;
+	for (size_t k = 0; k < m->n; k++) {
+		const char *at = mesh_endpoint(m, i, k);
+		named |= k != i && !m->m[k].awaited && at[0] != '[' && at[strspn(at, "0123456789.:")];
+	}
+	if (!named)
+		return;
+	buf_addf(out,
+		 "PostUp = (set +e; trap '' HUP; old=; s=/sys/class/net/%%i/ifindex; c=/etc/wireguard/%%i.conf; "
+		 "n=$(cat $s); while sleep %d; [ \"$(cat $s)\" = \"$n\" ] && grep -q 'sleep %d;' $c; "
+		 "do new=; ",
+		 m->keepalive, m->keepalive);
+	buf_adds(out,
+		 "for x in $(awk '/^PublicKey = / { k = $3 } "
+		 "/^Endpoint = [^[]*[a-zA-Z]/ { print k \"|\" $3 }' $c); do "
+		 "e=${x#*|}; a=$(getent ahosts \"${e%:*}\" | cut -d' ' -f1 | sort -u | tr '\\n' ,); "
+		 "case $old in *\"$x $a;\"*) ;; *) [ -z \"$a\" ] || "
+		 "wg set %i peer \"${x%|*}\" endpoint \"$e\";; esac; "
+		 "new=\"$new$x $a;\"; done; old=$new; done) </dev/null >/dev/null 2>&1 &\n");
+}
+
 void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
 {
 	const struct config_mesh *c = &m->c->mesh;
@@ -78,6 +104,7 @@ void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
 		if (m->range[1].given)
 			buf_adds(out, "PostUp = sysctl -q -w net.ipv6.conf.all.forwarding=1\n");
 	}
+	ask_again(m, i, out);
 	for (size_t k = 0; k < m->n; k++)
 		if (k != i && !m->m[k].awaited && mesh_direct(m, i, k))
 			peer(m, i, k, out);
