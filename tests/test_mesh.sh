@@ -89,7 +89,7 @@ config "  - {id: attic, hostname: attic.mesh, wg_public_key: '$(key)'," \
 	'mesh: {range: [10.77.0.0/24, fd77::/64], dir: plain}' 'peer_timeout: 12'
 run mesh plain.yaml && diff hosts ../before/hosts | grep -c '^>' >"$tmp/n"
 ! diff hosts ../before/hosts | grep -q '^>' && diff ../before/home2.conf home2.conf >"$tmp/diff"
-! grep -q '^<' "$tmp/diff" && [ "$(grep -c '^>' "$tmp/diff")" = 7 ] &&
+! grep -q '^<' "$tmp/diff" && [ "$(grep -c '^>' "$tmp/diff")" = 8 ] &&
 	grep -q 'Endpoint = attic.example.org:51820' home2.conf
 check "a new machine adds its own lines to the others and changes none"
 config 'mesh: {range: [10.77.0.0/24, fd77::/64], dir: plain}' 'peer_timeout: 12'

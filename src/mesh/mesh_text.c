@@ -62,25 +62,25 @@ static void peer(const struct mesh *m, size_t i, size_t k, struct buf *out)
  * when the interface does, or when the file has another one. */
 static void ask_again(const struct mesh *m, size_t i, struct buf *out)
 {
+	const int every = m->keepalive;
 	bool named = false;
 	for (size_t k = 0; k < m->n; k++) {
-		const char *at = mesh_endpoint(m, i, k);
-		named |= k != i && !m->m[k].awaited && at[0] != '[' && at[strspn(at, "0123456789.:")];
+		const char *at = k == i || m->m[k].awaited ? "" : mesh_endpoint(m, i, k);
+		named |= at[0] != '[' && at[strspn(at, "0123456789.:")];
 	}
 	if (!named)
 		return;
 	buf_addf(out,
-		 "PostUp = (set +e; trap '' HUP; old=; s=/sys/class/net/%%i/ifindex; c=/etc/wireguard/%%i.conf; "
-		 "n=$(cat $s); while sleep %d; [ \"$(cat $s)\" = \"$n\" ] && grep -q 'sleep %d;' $c; "
-		 "do new=; ",
-		 m->keepalive, m->keepalive);
-	buf_adds(out,
-		 "for x in $(awk '/^PublicKey = / { k = $3 } "
-		 "/^Endpoint = [^[]*[a-zA-Z]/ { print k \"|\" $3 }' $c); do "
-		 "e=${x#*|}; a=$(getent ahosts \"${e%:*}\" | cut -d' ' -f1 | sort -u | tr '\\n' ,); "
-		 "case $old in *\"$x $a;\"*) ;; *) [ -z \"$a\" ] || "
-		 "wg set %i peer \"${x%|*}\" endpoint \"$e\";; esac; "
-		 "new=\"$new$x $a;\"; done; old=$new; done) </dev/null >/dev/null 2>&1 &\n");
+		 "PostUp = (set +e; trap '' HUP; s=/sys/class/net/%%i/ifindex; n=$(cat $s); "
+		 "c=/etc/wireguard/%%i.conf; old=; while sleep %d; [ \"$(cat $s)\" = \"$n\" ] && "
+		 "grep -q 'sleep %d;' $c; do new=; ",
+		 every, every);
+	buf_adds(out, "for x in $(awk '/^PublicKey = / { k = $3 } "
+		      "/^Endpoint = [^[]*[a-zA-Z]/ { print k \"|\" $3 }' $c); do e=${x#*|}; "
+		      "a=$(getent ahosts \"${e%:*}\" | cut -d' ' -f1 | sort -u | tr '\\n' ,); "
+		      "case $old in *\"$x $a;\"*) ;; *) [ -z \"$a\" ] || "
+		      "wg set %i peer \"${x%|*}\" endpoint \"$e\";; esac; new=\"$new$x $a;\"; "
+		      "done; old=$new; done) </dev/null >/dev/null 2>&1 &\n");
 }
 
 void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
