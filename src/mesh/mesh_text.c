@@ -75,12 +75,14 @@ static void ask_again(const struct mesh *m, size_t i, struct buf *out)
 		 "c=/etc/wireguard/%%i.conf; old=; while sleep %d; [ \"$(cat $s)\" = \"$n\" ] && "
 		 "grep -q 'sleep %d;' $c; do new=; ",
 		 every, every);
-	buf_adds(out, "for x in $(awk '/^PublicKey = / { k = $3 } "
-		      "/^Endpoint = [^[]*[a-zA-Z]/ { print k \"|\" $3 }' $c); do e=${x#*|}; "
-		      "a=$(getent ahosts \"${e%:*}\" | cut -d' ' -f1 | sort -u | tr '\\n' ,); "
-		      "case $old in *\"$x $a;\"*) ;; *) [ -z \"$a\" ] || "
-		      "wg set %i peer \"${x%|*}\" endpoint \"$e\";; esac; new=\"$new$x $a;\"; "
-		      "done; old=$new; done) </dev/null >/dev/null 2>&1 &\n");
+	/* wg-quick takes what follows a number sign away */
+	buf_adds(out, "set -- $(awk '/^PublicKey = / { k = $3 } "
+		      "/^Endpoint = [^[]*[a-zA-Z]/ { print k, $3 }' $c); "
+		      "while [ -n \"${2-}\" ]; do "
+		      "a=$(getent ahosts \"${2%:*}\" | cut -d' ' -f1 | sort -u | tr '\\n' ,); "
+		      "case $old in *\"$2 $a;\"*) ;; *) [ -z \"$a\" ] || "
+		      "wg set %i peer \"$1\" endpoint \"$2\";; esac; new=\"$new$2 $a;\"; "
+		      "shift 2; done; old=$new; done) </dev/null >/dev/null 2>&1 &\n");
 }
 
 void mesh_conf(const struct mesh *m, size_t i, struct buf *out)
