@@ -13,9 +13,7 @@ fi
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/net.sh
 . tests/support/sshd.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
 build=${HS_BUILD:-$PWD/build}
-golden=$PWD/tests/golden/models
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 why=""
 net_possible && ssh_possible && command -v nft dpkg-shlibdeps >/dev/null ||

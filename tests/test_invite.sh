@@ -4,8 +4,6 @@
 # them behind a router that lets nothing in. With TEST_LONG also what takes waiting. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/net.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
 if ! net_possible || ! command -v nft >/dev/null; then
 	echo "1..1"
 	echo "ok 1 # SKIP network namespaces need root, iproute2 and nftables"
@@ -100,7 +98,6 @@ on c timeout 60 "$hs" train job.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
 check "a run on one machine, to compare with"
 on c timeout 60 "$hs" train cluster.yaml >"$tmp/out" 2>"$tmp/err"
 check "a job over invited workers, one of them behind a router"
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
 [ "$(losses run)" = "$(losses alone)" ] && [ -n "$(losses run)" ]
 check "with the losses of one machine, bit for bit"
 grep -q "'cellar' and 'attic' do not reach each other: what they say goes through this machine" \

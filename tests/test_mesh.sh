@@ -3,25 +3,9 @@
 # mesh: keys, files, --apply, --check and --down over a real sshd and wireguard-go, and a job over
 # the mesh of two homes and a rented machine, each a network namespace. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-. tests/support/net.sh
-. tests/support/sshd.sh
 . tests/support/wan.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
-if ! wan_possible; then
-	echo "1..1"
-	echo "ok 1 # SKIP this needs root, iproute2, nftables, OpenSSH, wireguard-go and ping"
-	exit 0
-fi
-trap 'net_down; rm -rf "$tmp"' EXIT
-net_up
+wan_begin
 ssh_user
-cpath=$tmp/c/bin:$PATH
-run() { # COMMAND ... of the coordinator
-	on c env PATH="$cpath" timeout 100 "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-}
-# line TEXT: standard error is one line that holds TEXT
-line() { [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -qF -- "$1" "$tmp/err"; }
 key() { wg genkey | wg pubkey; }
 
 # ---- keys ----
@@ -219,7 +203,6 @@ check "--apply makes keys, files and interfaces"
 	grep -q "^$(wg pubkey <"$tmp/b/etc/heteroshard.key") home2 ipv4$" "$tmp/c/mesh/keys" &&
 	! grep -rqF "$(cat "$tmp/b/etc/heteroshard.key")" "$tmp/c"
 check "private keys stay where they are"
-reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
 until_ok 10 reaches b home1.mesh && until_ok 10 reaches c home2.mesh && reaches h home2.mesh
 check "names; two homes reach each other through the rented machine"
 run mesh cluster.yaml --apply --dry-run &&
@@ -305,7 +288,6 @@ fi
 
 # ---- a job ----
 on c timeout 60 "$hs" train job.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
 run up cluster.yaml && grep -q '^home2: started' "$tmp/out"
 check "up: two homes, one of them behind the other's kind of router"
 run train cluster.yaml

@@ -4,11 +4,7 @@
 # by ssh and without, each machine a network namespace. And links inside one home use its own
 # network. Without TEST_LONG only whether the page still has these commands. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-. tests/support/net.sh
-. tests/support/sshd.sh
 . tests/support/wan.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
 # ---- what the page says ----
 # section TITLE: the lines of it that are indented by four columns and more
 section() {
@@ -58,7 +54,6 @@ check "the first --dry-run ends with the name of a machine that has no key yet"
 say "heteroshard mesh cluster.yaml --apply" && [ -e "$tmp/b/etc/hsmesh.conf" ] &&
 	[ -e "$tmp/b/etc/heteroshard.key" ] && [ -e "$tmp/c/mesh/home2.conf" ]
 check "--apply"
-reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
 until_ok 20 reaches b home1.mesh && until_ok 20 reaches c rented.mesh
 say "heteroshard mesh cluster.yaml --apply --dry-run"
 check "and a --dry-run after it"

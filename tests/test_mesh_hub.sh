@@ -3,18 +3,8 @@
 # The hub of a mesh loses power in the middle of a job and comes back: the machine in the
 # coordinator's home goes on, the others take part again. With TEST_LONG only. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-. tests/support/net.sh
-. tests/support/sshd.sh
 . tests/support/wan.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
-if ! wan_possible || [ -z "${TEST_LONG:-}" ]; then
-	echo "1..1"
-	echo "ok 1 # SKIP with TEST_LONG, root, iproute2, nftables, OpenSSH, wireguard-go and ping"
-	exit 0
-fi
-trap 'net_down; rm -rf "$tmp"' EXIT
-net_up
+wan_begin long
 ssh_user
 wan_ssh h 198.51.100.10 198.51.100.10
 wan_ssh b 192.168.1.2 198.51.100.2
@@ -40,18 +30,7 @@ shard_plan:
   - {id: rented, start: 1, end: 2}
   - {id: laptop, start: 2, end: 3}
 END
-run() { # COMMAND ... of the coordinator
-	on c env PATH="$tmp/c/bin:$PATH" timeout 100 "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-}
-reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
-reached() { # STEP
-	local k
-	k=$(grep -cs '"loss"' "$tmp/c/run/metrics.jsonl")
-	[ "${k:-0}" -ge "$1" ]
-}
 at() { grep -cs '"loss"' "$tmp/c/run/metrics.jsonl"; }
-further() { reached "$1"; }
 says() { grep -q "$1" "$tmp/job.err"; }
 
 on c "$hs" train alone.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
@@ -62,30 +41,14 @@ run up cluster.yaml && [ "$(grep -c ': started' "$tmp/out")" = 3 ]
 check "up"
 begin "$tmp/job" c timeout --foreground 200 "$hs" train cluster.yaml
 job=$!
-python3 - "$tmp/c/run/metrics.jsonl" "$tmp/gap" "$job" <<'END' &
-import os, sys, time
-path, out, job = sys.argv[1:]
-count, at, longest = 0, None, 0.0
-while os.path.exists("/proc/" + job):
-    try:
-        n = open(path).read().count("\n")
-    except OSError:
-        n = 0
-    now = time.monotonic()
-    if n != count:
-        longest = max(longest, now - at) if at else 0.0
-        count, at = n, now
-    time.sleep(0.02)
-open(out, "w").write("%.1f\n" % longest)
-END
-watcher=$!
-until_ok 60 reached 60
+watch run "$tmp/gap"
+until_ok 60 reached run 60
 check "the job runs"
 ip netns pids "$net-h" | xargs -r kill -9 # and so is its WireGuard
 until_ok 60 says "'rented' is gone" && until_ok 60 says "'home2' is gone"
 check "the hub dies: it and who is behind it are gone"
 k=$(at)
-until_ok 60 further $((k + 60))
+until_ok 60 reached run $((k + 60))
 check "the machine in the coordinator's home goes on"
 on h env WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go wg-quick up hsmesh >"$tmp/out" \
 	2>"$tmp/err" && until_ok 30 reaches b home1.mesh
@@ -96,20 +59,21 @@ check "up starts its worker again, beside the job"
 until_ok 40 says "'rented' is back" && until_ok 40 says "'home2' is back"
 check "both take part again"
 k=$(at)
-until_ok 60 further $((k + 60))
+until_ok 60 reached run $((k + 60))
 check "and the job goes on"
 kill -INT $job
 wait $job
 rc=$?
 wait $watcher
+read -r longest _ <"$tmp/gap"
 cp "$tmp/job.err" "$tmp/err"
 : >"$tmp/out"
 k=$(losses run | wc -l)
 [ "$k" -gt 200 ] && [ "$(losses run)" = "$(losses alone | head -n "$k")" ]
 check "with the losses of one process, bit for bit"
-echo "# $k steps, status $rc; the longest time without one was $(cat "$tmp/gap") s (peer_timeout \
+echo "# $k steps, status $rc; the longest time without one was $longest s (peer_timeout \
 $patience s)"
-awk -v g="$(cat "$tmp/gap")" -v p=$patience 'BEGIN { exit !(g < p + 10) }'
+awk -v g="$longest" -v p=$patience 'BEGIN { exit !(g < p + 10) }'
 check "the longest time between two steps is below peer_timeout + 10 s"
 run down cluster.yaml
 grep -v ' loss ' "$tmp/job.err" | sed 's/^/# /' | head -n 60

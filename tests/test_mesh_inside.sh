@@ -6,7 +6,6 @@
 # TEST_LONG only the first, the second and the last of them. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/net.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
 packets=$PWD/tests/support/packets.py
 if ! net_possible || ! [ -c /dev/net/tun ] || ! command -v wg wireguard-go >/dev/null; then
 	echo "1..1"

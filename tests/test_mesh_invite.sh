@@ -4,24 +4,11 @@
 # runs. The coordinator is the rented machine "h"; "b" has ssh; "a" (behind a router) and "s" (IPv6
 # only) are invited. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-. tests/support/net.sh
-. tests/support/sshd.sh
 . tests/support/wan.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
-if ! wan_possible; then
-	echo "1..1"
-	echo "ok 1 # SKIP this needs root, iproute2, nftables, OpenSSH, wireguard-go and ping"
-	exit 0
-fi
-trap 'net_down; rm -rf "$tmp"' EXIT
-net_up
+wan_begin
+first=h
 ssh_user
 wan_ssh b 192.168.1.2 198.51.100.2
-run() { # COMMAND ... of the coordinator
-	on h env PATH="$tmp/c/bin:$PATH" timeout 100 "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-}
-line() { [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -qF -- "$1" "$tmp/err"; }
 # token NAME ARGUMENTS OF INVITE: $token, and the process that waits
 token() {
 	local name=$1
@@ -35,8 +22,6 @@ token() {
 join() { # MACHINE
 	on "$1" timeout 60 "$hs" worker --join "$token" >"$tmp/out" 2>"$tmp/err"
 }
-reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/h/$1/metrics.jsonl"; }
 
 steps=4000 # more than the job gets
 net_job "$tmp/h"
@@ -102,12 +87,7 @@ on h timeout 100 "$hs" train alone.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err
 check "one process"
 begin "$tmp/job" h timeout --foreground 200 "$hs" train cluster.yaml
 job=$!
-reached() { # STEP
-	local k
-	k=$(grep -cs '"loss"' "$tmp/h/run/metrics.jsonl")
-	[ "${k:-0}" -ge "$1" ]
-}
-until_ok 60 reached 5
+until_ok 60 reached run 5
 shake=$(on b wg show hsmesh latest-handshakes)
 token laptop
 join a && grep -q '^In the mesh this machine is laptop.mesh, 10.77.0.3.$' "$tmp/err"
@@ -131,7 +111,7 @@ check "a machine with IPv6 only joins"
 until_ok 20 reaches s laptop.mesh && reaches a 10.77.0.4 && on a ping -n -c 1 -W 2 fd77::4 \
 	>"$tmp/out" && cmp -s "$tmp/before" "$tmp/a/etc/hsmesh.conf"
 check "who came before reaches it too, with the file it had"
-! reached $steps && kill -0 $job
+! reached run $steps && kill -0 $job
 check "all of it while the job runs"
 kill -INT $job
 wait $job

@@ -5,18 +5,8 @@
 # dies. With TEST_LONG 240 steps in place of 40, a machine moves to another network, and the longest
 # time between two steps is held against peer_timeout + 10 s. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-. tests/support/net.sh
-. tests/support/sshd.sh
 . tests/support/wan.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
-if ! wan_possible; then
-	echo "1..1"
-	echo "ok 1 # SKIP this needs root, iproute2, nftables, OpenSSH, wireguard-go and ping"
-	exit 0
-fi
-trap 'net_down; rm -rf "$tmp"' EXIT
-net_up
+wan_begin
 steps=40
 [ -z "${TEST_LONG:-}" ] || steps=240
 patience=20 # peer_timeout
@@ -64,7 +54,6 @@ for x in c h b s a; do
 	on $x env WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go wg-quick up hsmesh \
 		>"$tmp/out" 2>"$tmp/err" || echo "# ${id[$x]}: wg-quick"
 done
-reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
 until_ok 20 reaches c six.mesh && until_ok 20 reaches a home2.mesh &&
 	until_ok 20 reaches s laptop.mesh && on s ping -n -c 1 -W 2 fd77::5 >/dev/null
 check "wg-quick brings them up; homes and the machine with IPv6 only reach each other"
@@ -80,35 +69,6 @@ job() {
 	job=$!
 	until_ok 60 reached "$1" 5 || sed 's/^/# /' "$tmp/job.err"
 }
-# reached FOLDER STEP
-reached() {
-	local k
-	k=$(grep -cs '"loss"' "$tmp/c/$1/metrics.jsonl")
-	[ "${k:-0}" -ge "$2" ]
-}
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
-# gap FOLDER: the longest time between two lines of metrics.jsonl, as they were written
-gap() { cat "$tmp/gap.$1"; }
-# watches the folder from beside
-watch() {
-	python3 - "$tmp/c/$1/metrics.jsonl" "$tmp/gap.$1" "$job" <<'END' &
-import os, sys, time
-path, out, job = sys.argv[1:]
-count, at, longest = 0, None, 0.0
-while os.path.exists("/proc/" + job):
-    try:
-        n = open(path).read().count("\n")
-    except OSError:
-        n = 0
-    now = time.monotonic()
-    if n > count:
-        longest = max(longest, now - at) if at else 0.0
-        count, at = n, now
-    time.sleep(0.02)
-open(out, "w").write("%.1f %.1f\n" % (longest, time.monotonic() - (at or 0)))
-END
-	watcher=$!
-}
 endpoint() { # MACHINE PEER: where WireGuard sends what is for this peer
 	on "$1" wg show hsmesh endpoints | awk -v k="$2" '$1 == k { print $2 }'
 }
@@ -118,7 +78,7 @@ check "one process"
 
 # ---- a router forgets, a machine moves ----
 job moved $patience
-watch moved
+watch moved "$tmp/gap.moved"
 until_ok 60 reached moved $((steps / 6))
 # shellcheck disable=SC2154
 was=$(endpoint h "$wg_b")
@@ -162,7 +122,7 @@ for x in h b s a; do
 	done
 done
 job lost 6
-watch lost
+watch lost "$tmp/gap.lost"
 ip netns pids "$net-h" | xargs -r kill -9
 wait $job 2>/dev/null
 rc=$?

@@ -5,8 +5,6 @@
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/net.sh
 . tests/support/sshd.sh
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
 if ! net_possible || ! ssh_possible || ! command -v nft >/dev/null; then
 	echo "1..1"
 	echo "ok 1 # SKIP this needs root, iproute2, nftables and the programs of OpenSSH"
@@ -18,11 +16,6 @@ ssh_user
 sshd_on b 10.91.0.3
 sshd_on d 10.91.0.4
 cpath=$tmp/c/bin:$PATH
-run() { # COMMAND ... of the coordinator
-	on c env PATH="$cpath" timeout 100 "$hs" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-}
-# line TEXT: standard error is one line that holds TEXT
-line() { [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -qF -- "$1" "$tmp/err"; }
 
 # ---- a tarball of the program that is tested ----
 version=$("$hs" --version | sed 's/^heteroshard \([^,]*\).*/\1/')
@@ -141,7 +134,6 @@ check "status: reachable, version, device, memory"
 on c timeout 60 "$hs" train job.yaml output_dir=alone >"$tmp/out" 2>"$tmp/err"
 run train cluster.yaml
 check "a job over them"
-losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/c/$1/metrics.jsonl"; }
 [ "$(losses run)" = "$(losses alone)" ] && [ -n "$(losses run)" ]
 check "with the losses of one machine, bit for bit"
 ! grep -q 'do not reach each other' "$tmp/err"

@@ -29,6 +29,17 @@ void buf_reset(struct buf *b)
 		b->p[0] = 0;
 }
 
+char *buf_line(char **rest)
+{
+	char *line = *rest;
+	if (!line || !*line)
+		return NULL;
+	*rest = strchr(line, '\n');
+	if (*rest)
+		*(*rest)++ = 0;
+	return line;
+}
+
 char *buf_detach(struct buf *b)
 {
 	if (b->failed) {

@@ -33,6 +33,8 @@ void buf_adds(struct buf *b, const char *s);
 void buf_addc(struct buf *b, char c);
 void buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int buf_ok(const struct buf *b, struct err *e); /* 0 or ERR_NOMEM */
+/* The next line of a text, cut off at its newline; NULL at the end. *rest: what follows. */
+char *buf_line(char **rest);
 
 /* A whole file. Refuses files larger than `limit` bytes (0: 1 GiB). */
 int buf_read_file(struct buf *b, const char *path, uint64_t limit, struct err *e);

@@ -218,10 +218,7 @@ static int remember(struct mesh *m, const char *file, const char *suffix, pair_f
 	if (access(path, F_OK) < 0)
 		return 0;
 	TRY(buf_read_file(&b, path, 1 << 20, e));
-	for (char *line = b.p, *next; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
+	for (char *line, *rest = b.p; (line = buf_line(&rest));) {
 		more[0] = 0;
 		if (*line == '#' || sscanf(line, "%63s %63s %63s", value, name, more) < 2)
 			continue;

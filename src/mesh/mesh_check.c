@@ -40,12 +40,9 @@ static void read_answers(const struct mesh *m, char *text, struct mesh_fact *f,
 			 struct mesh_way *way, bool *known_p, double *shake_p)
 {
 	double now = 0;
-	for (char *line = text, *next; line && *line; line = next) {
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		char word[64], more[32], size[32];
 		double at;
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
 		if (sscanf(line, "by %31s", word) == 1) {
 			snprintf(f->way, sizeof f->way, "%.31s", word);
 		} else if (!strncmp(line, "family ", 7)) {
@@ -216,14 +213,11 @@ static int make_keys(struct mesh_run *r, struct place *p, struct err *e)
 static double read_rate(char *text)
 {
 	double best = 0;
-	for (char *line = text, *next; line && *line; line = next) {
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		json_t *o = NULL;
 		const char *link = "";
 		double v = 0;
 		struct err e = { 0 };
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
 		if (json_parse_text_in(line, strlen(line), "bench", JSON_MEMORY_LINE, &o, &e) < 0)
 			continue;
 		if (json_opt_str(o, "bench", "link", &link, &e) >= 0 &&

@@ -64,11 +64,8 @@ static int add(struct config *c, const char *name, const struct peer *p, const c
 
 static int read_hosts(struct config *c, const struct peer_list *l, char *text, struct err *e)
 {
-	for (char *line = text, *next; line && *line; line = next) {
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		char name[PEER_NAME + 8], endpoint[256] = "";
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
 		if (sscanf(line, "%*s %70s # endpoint %255s", name, endpoint) < 1)
 			continue;
 		char *end = strstr(name, ".mesh");

@@ -83,10 +83,7 @@ static void read_fact(struct mesh_run *r, size_t i, const char *word, const char
 static void read_facts(struct mesh_run *r, size_t i, char *text)
 {
 	int family = 0;
-	for (char *line = text, *next; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		char *value = strchr(line, ' ');
 		if (!value)
 			continue;
@@ -124,10 +121,7 @@ int mesh_run_texts(struct mesh_run *r, struct ssh_batch *b, struct err *e)
 	TRY(ssh_batch_run(b, r->stop, e));
 	for (size_t k = 0; k < b->n; k++) {
 		struct mesh_fact *f = &r->fact[b->of[k]];
-		if (b->call[k].status) {
-			f->failed = true;
-			snprintf(f->text, sizeof f->text, "%s", b->call[k].why);
-		}
+		f->failed |= ssh_batch_failed(b, k, f->text);
 	}
 	return 0;
 }

@@ -11,20 +11,13 @@
 
 const char mesh_sh_root[] = "sh -c 'test \"$(id -u)\" = 0 && exec sh; exec sudo -n sh'";
 
-static void set(struct buf *s, const char *name, const char *value)
-{
-	buf_addf(s, "%s=", name);
-	ssh_quote(s, value);
-	buf_addc(s, '\n');
-}
-
 static void head(struct buf *s, const struct mesh *m)
 {
 	buf_adds(s, "set -u\numask 077\nexport LC_ALL=C\nunset LOG_LEVEL\n"
 		    "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n");
-	set(s, "if", m->c->mesh.interface);
-	set(s, "key", m->c->mesh.key_file);
-	set(s, "inside", INSIDE_FILE);
+	ssh_set(s, "if", m->c->mesh.interface);
+	ssh_set(s, "key", m->c->mesh.key_file);
+	ssh_set(s, "inside", INSIDE_FILE);
 	buf_addf(s, "port=%lld\nconf=/etc/wireguard/$if.conf\n", (long long)m->c->mesh.port);
 }
 
@@ -251,7 +244,7 @@ static void bench_head(struct buf *s, const char *program)
 {
 	buf_adds(s, "set -u\numask 077\n");
 	if (program)
-		set(s, "hs", program);
+		ssh_set(s, "hs", program);
 	else
 		fleet_sh_find(s);
 	buf_adds(s, "[ -n \"$hs\" ] || { echo 'the program is not there' >&2; exit 1; }\n");
@@ -270,9 +263,9 @@ void mesh_sh_bench(struct buf *s, const char *program, const char *dir, const ch
 		   const char *ip, unsigned port, bool serve)
 {
 	bench_head(s, program);
-	set(s, "d", dir);
+	ssh_set(s, "d", dir);
 	buf_addf(s, strchr(ip, ':') ? "at='[%s]:%u'\n" : "at='%s:%u'\n", ip, port);
-	set(s, "peer", key);
+	ssh_set(s, "peer", key);
 	if (serve)
 		buf_adds(s, "exec \"$hs\" bench --serve \"$at\" --peer \"$peer\" "
 			    "--key-file \"$d/key\" </dev/null\n");
@@ -284,6 +277,6 @@ void mesh_sh_bench(struct buf *s, const char *program, const char *dir, const ch
 
 void mesh_sh_bench_end(struct buf *s, const char *dir)
 {
-	set(s, "d", dir);
+	ssh_set(s, "d", dir);
 	buf_adds(s, "rm -f \"$d/key\" \"$d/key.pub\"\nrmdir \"$d\"\n");
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/open.h"
 #include "net/address.h"
@@ -38,12 +39,9 @@ static bool find(char *text, const char *address, char interface_p[IF_NAMESIZE])
 {
 	bool found = false;
 	interface_p[0] = 0;
-	for (char *line = text, *next; line && *line; line = next) {
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		struct net_range r;
 		char word[80];
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
 		if (sscanf(line, "interface %15s", word) == 1)
 			snprintf(interface_p, IF_NAMESIZE, "%.15s", word);
 		else if (sscanf(line, "peer %79s", word) == 1 && !strchr(word, '/'))

@@ -84,13 +84,10 @@ static void put(char *to, size_t cap, const char *text)
 /* "WORD text" lines, up to a line "devices", behind which everything is theirs. */
 static void read_facts(struct fleet_member *m, char *text)
 {
-	for (char *line = text, *next; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
+	for (char *line, *rest = text; (line = buf_line(&rest));) {
 		char *value = strchr(line, ' ');
 		if (!strcmp(line, "devices")) {
-			m->devices = next ? mem_strdup(next) : NULL;
+			m->devices = rest ? mem_strdup(rest) : NULL;
 			return;
 		}
 		if (!value)

@@ -20,26 +20,16 @@ int fleet_run(struct fleet *f, struct ssh_batch *b, struct err *e)
 	TRY(ssh_batch_run(b, f->stop, e));
 	for (size_t k = 0; k < b->n; k++) {
 		struct fleet_member *m = &f->member[b->of[k]];
-		if (b->call[k].status) {
-			m->failed = true;
-			snprintf(m->text, sizeof m->text, "%s", b->call[k].why);
-		}
+		m->failed |= ssh_batch_failed(b, k, m->text);
 	}
 	return 0;
 }
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 
-static void set(struct buf *s, const char *name, const char *value)
-{
-	buf_addf(s, "%s=", name);
-	ssh_quote(s, value);
-	buf_addc(s, '\n');
-}
-
 void fleet_sh_find(struct buf *s)
 {
-	set(s, "want", HS_VERSION);
+	ssh_set(s, "want", HS_VERSION);
 	buf_adds(s, "share=$HOME/.local/share/heteroshard\n"
 		    "hs= other=\n"
 		    "for p in \"$share/$want/bin/heteroshard\" \\\n"
@@ -57,7 +47,7 @@ void fleet_sh_find(struct buf *s)
 void fleet_sh_head(struct buf *s, const struct fleet_member *m)
 {
 	buf_adds(s, "set -u\numask 077\n");
-	set(s, "id", m->w->id);
+	ssh_set(s, "id", m->w->id);
 	fleet_sh_find(s);
 	buf_adds(s, "dir=$HOME/.local/state/heteroshard/$id\n"
 		    /* a number may belong to another process by now */

@@ -63,6 +63,13 @@ void ssh_quote(struct buf *b, const char *word)
 	buf_addc(b, '\'');
 }
 
+void ssh_set(struct buf *b, const char *name, const char *word)
+{
+	buf_addf(b, "%s=", name);
+	ssh_quote(b, word);
+	buf_addc(b, '\n');
+}
+
 /* ---- what went wrong ------------------------------------------------------------------------ */
 
 /* What OpenSSH and the shell say, and what to do about it. %s: the machine as ssh takes it; %h: as
@@ -444,6 +451,13 @@ int ssh_batch_run(struct ssh_batch *b, const volatile sig_atomic_t *stop, struct
 		b->call[k].ninput = b->text[k].n;
 	}
 	return ssh_run(b->call, b->n, stop, e);
+}
+
+bool ssh_batch_failed(const struct ssh_batch *b, size_t k, char why[SSH_WHY])
+{
+	if (b->call[k].status)
+		snprintf(why, SSH_WHY, "%s", b->call[k].why);
+	return b->call[k].status != 0;
 }
 
 void ssh_batch_close(struct ssh_batch *b)

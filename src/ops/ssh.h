@@ -55,9 +55,13 @@ struct buf *ssh_batch_add(struct ssh_batch *b, size_t of, const char *where, con
 			  double limit);
 /* As ssh_run(); a call that has a `file` reads that in place of its text. */
 int ssh_batch_run(struct ssh_batch *b, const volatile sig_atomic_t *stop, struct err *e);
+/* Whether call k failed; with what goes to `why`, which stays as it is when not. */
+bool ssh_batch_failed(const struct ssh_batch *b, size_t k, char why[SSH_WHY]);
 void ssh_batch_close(struct ssh_batch *b);
 
 /* Appends a word as the shell reads it: in single quotes. */
 void ssh_quote(struct buf *b, const char *word);
+/* Appends a line NAME=WORD. */
+void ssh_set(struct buf *b, const char *name, const char *word);
 
 #endif

@@ -33,6 +33,7 @@ static void check_conf(const char *text)
 					     "MTU = ",
 					     "PostUp = wg set %i private-key /etc/wireguard/hetero",
 					     "PostUp = sysctl -q -w net.ipv",
+					     "PostUp = (set +e; trap '' HUP; s=/sys/class/net/%i/",
 					     "PublicKey = ",
 					     "AllowedIPs = ",
 					     "Endpoint = ",

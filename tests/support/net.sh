@@ -5,6 +5,9 @@
 #   "r" (masquerade; nothing comes in from outside)
 # shellcheck shell=bash
 net=hst$$
+hs=${HS_BIN:-$PWD/build/heteroshard}
+golden=$PWD/tests/golden/models
+first=c # where the coordinator is
 
 # Whether this user may make them.
 net_possible() {
@@ -85,6 +88,23 @@ exec_on() {
 	cd "$tmp/$x" || exit 1
 	exec ip netns exec "$net-$x" env -u XDG_CONFIG_HOME -u XDG_CACHE_HOME HOME="$tmp/$x" \
 		XDG_RUNTIME_DIR="$tmp/$x/run" OMP_NUM_THREADS=1 "$@"
+}
+
+# run COMMAND ... of the coordinator: its output in $tmp/out and $tmp/err
+run() {
+	on "$first" env PATH="$tmp/c/bin:$PATH" timeout 100 "$hs" "$@" >"$tmp/out" 2>"$tmp/err" \
+		</dev/null
+}
+
+# line TEXT: standard error is one line that holds TEXT
+line() { [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -qF -- "$1" "$tmp/err"; }
+
+# of a job whose output_dir is FOLDER: its losses; whether it has done so many steps
+losses() { sed -nE 's/.*"loss": ([^,]*),.*/\1/p' "$tmp/$first/$1/metrics.jsonl"; }
+reached() { # FOLDER STEPS
+	local k
+	k=$(grep -cs '"loss"' "$tmp/$first/$1/metrics.jsonl")
+	[ "${k:-0}" -ge "$2" ]
 }
 
 # until SECONDS COMMAND ...: again and again, until it succeeds

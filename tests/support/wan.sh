@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Homes and a rented machine for the tests of the mesh: network namespaces with a home folder each,
 # and a /run/wireguard, /etc/wireguard, /etc/heteroshard and /etc/hosts of their own. To be sourced
-# behind net.sh and sshd.sh, of which it replaces some functions.
+# behind tap.sh; it replaces some functions of net.sh.
 #   wan: 198.51.100.0/24 and 2001:db8:1::/64, a bridge
 #   "h" rented, 198.51.100.10 and 2001:db8:1::10, no router before it
 #   "c" 192.168.1.2 and "a" 192.168.1.3 at home behind the router "r" (198.51.100.1)
@@ -9,11 +9,50 @@
 #   "s" 2001:db8:1::20 only
 # The routers translate and let nothing in but ssh.
 # shellcheck shell=bash
+. tests/support/net.sh
+. tests/support/sshd.sh
 wan_all="c a b h s r q"
+declare -A wan_name=([c]=home1 [a]=laptop [b]=home2 [h]=rented [s]=six [r]=router1 [q]=router2)
 
 wan_possible() {
 	net_possible && ssh_possible && [ -c /dev/net/tun ] &&
 		command -v nft wg wg-quick wireguard-go ping >/dev/null
+}
+
+# wan_begin [long]: makes the machines, or ends the test; long: without TEST_LONG too
+wan_begin() {
+	if ! wan_possible || { [ $# -gt 0 ] && [ -z "${TEST_LONG:-}" ]; }; then
+		echo "1..1"
+		echo "ok 1 # SKIP ${1:+with TEST_LONG, }root, iproute2, nftables, OpenSSH," \
+			"wireguard-go and ping"
+		exit 0
+	fi
+	trap 'net_down; rm -rf "$tmp"' EXIT
+	net_up
+}
+
+reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
+
+# watch FOLDER FILE: from beside, as process $watcher, until process $job has ended. In FILE then is
+# the longest time between two steps of the job in FOLDER, and the time from the last one to its end.
+watch() {
+	python3 - "$tmp/$first/$1/metrics.jsonl" "$2" "$job" <<'END' &
+import os, sys, time
+path, out, job = sys.argv[1:]
+count, at, longest = 0, None, 0.0
+while os.path.exists("/proc/" + job):
+    try:
+        n = open(path).read().count("\n")
+    except OSError:
+        n = 0
+    now = time.monotonic()
+    if n != count:
+        longest = max(longest, now - at) if at else 0.0
+        count, at = n, now
+    time.sleep(0.02)
+open(out, "w").write("%.1f %.1f\n" % (longest, time.monotonic() - (at or 0)))
+END
+	watcher=$!
 }
 
 wan_plug() { # NAME NUMBER
@@ -71,7 +110,8 @@ net_up() {
 			"$tmp/$x/inside"
 		chmod 700 "$tmp/$x" "$tmp/$x/run"
 		chmod 755 "$tmp/$x/inside"
-		printf '127.0.0.1\tlocalhost\n' >"$tmp/$x/hosts"
+		# as Debian writes it; without its line a name is asked for, and nobody answers
+		printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n' "${wan_name[$x]}" >"$tmp/$x/hosts"
 		ln -s "$hs" "$tmp/$x/bin/heteroshard"
 	done
 	wan_plug h 10
@@ -102,7 +142,7 @@ exec_on() {
 	cd "$tmp/$x" || exit 1
 	# shellcheck disable=SC2016
 	exec ip netns exec "$net-$x" env -u XDG_CONFIG_HOME -u XDG_CACHE_HOME HOME="$tmp/$x" \
-		XDG_RUNTIME_DIR="$tmp/$x/run" OMP_NUM_THREADS=1 AT="$tmp/$x" sh -c '
+		XDG_RUNTIME_DIR="$tmp/$x/run" OMP_NUM_THREADS=1 RES_OPTIONS="timeout:1 attempts:1" AT="$tmp/$x" sh -c '
 		mount --bind "$AT/wg" /run/wireguard && mount --bind "$AT/etc" /etc/wireguard &&
 			mount --bind "$AT/inside" /etc/heteroshard &&
 			mount --bind "$AT/hosts" /etc/hosts && exec "$@"' sh "$@"
