@@ -208,9 +208,11 @@ void mesh_sh_check(struct buf *s, const struct mesh *m, size_t i)
 		 "done\n"
 		 "echo \"now $(date +%s)\"\n"
 		 "command -v ping >/dev/null || { echo 'none ping'; exit 0; }\n"
-		 /* twice, as one packet may be lost */
-		 "one() { ping -n -M do -c 1 -W 2 -s $(($2 - $3)) \"$1\" >/dev/null 2>&1; }\n"
-		 "try() { one \"$@\" || one \"$@\"; }\n"
+		 /* twice, as one packet may be lost, unless somebody says what fits ("mtu = N") */
+		 "one() { said=$(ping -n -M do -c 1 -W 2 -s $(($2 - $3)) \"$1\" 2>&1); }\n"
+		 "told() { echo \"$said\" | sed -n 's/.*mtu *= *\\([0-9]*\\).*/\\1/p' | head -n 1; "
+		 "}\n"
+		 "try() { one \"$@\" || { [ -z \"$(told)\" ] && one \"$@\"; }; }\n"
 		 /* latency, and the largest packet that gets through whole */
 		 "way() {\n"
 		 "	head=28\n"
@@ -220,7 +222,9 @@ void mesh_sh_check(struct buf *s, const struct mesh *m, size_t i)
 		 "	size=$mtu low=576\n"
 		 "	if [ -z \"$t\" ]; then size=-\n"
 		 "	elif ! try \"$1\" $mtu $head; then\n"
-		 "		high=$mtu\n"
+		 "		high=$mtu m=$(told)\n"
+		 "		if [ -n \"$m\" ] && [ $m -gt $low ] && [ $m -lt $high ] &&\n"
+		 "			try \"$1\" $m $head; then high=$m low=$m; fi\n"
 		 "		while [ $((high - low)) -gt 8 ]; do\n"
 		 "			mid=$(((high + low) / 2))\n"
 		 "			if try \"$1\" $mid $head; then low=$mid; else high=$mid; "

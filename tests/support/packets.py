@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Packets of an interface, for tests in network namespaces.
-  count IFACE       until SIGTERM; prints how many hold the first word of a link's head in the clear
+  count IFACE       until SIGTERM; prints how many segments of TCP begin with the first word of a
+                    link's head in the clear. On standard error "clear" and "tls" when the first of
+                    these and the first record of TLS come by
   watch IFACE PORT  of the connection from that TCP port here: a line for each packet with what a
                     forged one has to say to the other end: "SOURCE PORT TARGET PORT SEQUENCE"
   reset IFACE MAC   sends a TCP reset for each such line to MAC; prints how many"""
@@ -33,8 +35,15 @@ def count(interface):
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
+    seen = {b"HSL2": "clear", b"\x17\x03\x03": "tls"}
     for p in packets(interface, "ready"):
-        n += b"HSL2" in p
+        head = (p[0] & 15) * 4
+        if p[9] == 6 and len(p) > head + 20:
+            # anywhere in encrypted bytes it would be found by chance, once in 4 GB
+            data = p[head + (p[head + 12] >> 4) * 4 :][:4]
+            n += data == b"HSL2"
+            for word in [w for w in seen if data.startswith(w)]:
+                print(seen.pop(word), file=sys.stderr, flush=True)
 
 
 def watch(interface, port):

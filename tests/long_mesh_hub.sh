@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The hub of a mesh loses power in the middle of a job and comes back: the machine in the
-# coordinator's home goes on, the others take part again. With TEST_LONG only. Prints TAP.
+# coordinator's home goes on, the others take part again. For `make test-long`. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/wan.sh
-wan_begin long
+wan_begin
 ssh_user
 wan_ssh h 198.51.100.10 198.51.100.10
 wan_ssh b 192.168.1.2 198.51.100.2
