@@ -181,8 +181,11 @@ wait $follow 2>/dev/null
 # ---- down ----
 run down && grep -q '^box2: stopped$' "$tmp/out" && grep -q '^box3: stopped$' "$tmp/out"
 check "down ends them"
-until_ok 40 grep -q 'for a worker to come back$' "$tmp/long.err"
-kill $job # nobody is left: it waits for one, or for this
+left() { # WORKER
+	grep -qE "'$1'.* (has|have) left" "$tmp/long.err"
+}
+until_ok 40 left box2 && until_ok 40 left box3
+kill $job # it goes on with the coordinator's own worker
 wait $job
 status=$?
 cp "$tmp/long.err" "$tmp/err"

@@ -43,7 +43,8 @@ wan_names() {
 reaches() { on "$1" ping -n -c 1 -W 1 "$2" >/dev/null; }
 
 # watch FOLDER FILE: from beside, as process $watcher, until process $job has ended. FILE then has
-# the longest time between two steps of the job in FOLDER, and the time from the last one to its end.
+# the longest time between two steps of the job in FOLDER, and the time from the last one to its
+# end.
 watch() {
 	python3 - "$tmp/$first/$1/metrics.jsonl" "$2" "$job" <<'END' &
 import os, sys, time
