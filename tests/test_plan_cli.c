@@ -83,6 +83,53 @@ static void test_what_if(void **state)
 			 0);
 	assert_non_null(strstr(out, "of 4 devices"));
 	assert_null(strstr(out, "p40-0"));
+	/* shorter: on a host of its own */
+	assert_int_equal(plan("--profile " ZORSE " --brief --add 3090"), 0);
+	assert_non_null(strstr(out, "65 % of the data sheet's 71, as measured cards of its kind "
+				    "reach"));
+	assert_non_null(strstr(out, "on a host of its own, 'new', with a gigabit link"));
+	assert_non_null(strstr(out, "of 5 devices, planner best (estimated)"));
+	assert_int_equal(plan("--profile " ZORSE " --planner even --add 'v100,count=2' --json -q"),
+			 0);
+	json_t *doc = json_loads(strchr(out, '{'), 0, NULL);
+	assert_non_null(doc);
+	assert_true(json_is_true(json_object_get(doc, "estimated")));
+	assert_int_equal(json_array_size(json_object_get(doc, "stages")), 6);
+	json_decref(doc);
+}
+
+/* For energy and for money. */
+static void test_worth(void **state)
+{
+	(void)state;
+	assert_int_equal(plan("--profile " ZORSE " --planner even --brief --price "
+			      "'a6000=3000, l4=2500,p40=200'"),
+			 0);
+	assert_non_null(strstr(out, "tokens/Wh"));
+	assert_non_null(strstr(out, "8200 euro: "));
+	assert_null(strstr(out, "estimated"));
+	assert_int_equal(plan("--profile " ZORSE " --compare --price a6000=3000,l4=2500,p40=200"),
+			 0);
+	assert_non_null(strstr(out, "euro per token/s"));
+	/* as many as the price buys */
+	assert_int_equal(plan("--profile " ZORSE " --planner even --price "
+			      "a6000=3000,l4=2500,p40=200,3090=4000 --compare-with 3090"),
+			 0);
+	assert_non_null(strstr(out, "2 x RTX 3090"));
+	assert_non_null(strstr(out, "8000"));
+	assert_non_null(strstr(out, "times the tokens/s of 2 x RTX 3090"));
+	assert_int_equal(plan("--profile " ZORSE " --planner even --json -q --compare-with "
+			      "kind=t4,count=3,hosts=2"),
+			 0);
+	json_t *doc = json_loads(strchr(out, '{'), 0, NULL);
+	assert_non_null(doc);
+	json_t *list = json_object_get(doc, "clusters");
+	assert_int_equal(json_array_size(list), 2);
+	json_t *p = json_object_get(json_array_get(list, 1), "plan");
+	assert_true(json_is_true(json_object_get(p, "estimated")));
+	assert_null(json_object_get(json_object_get(json_array_get(list, 0), "plan"), "estimated"));
+	assert_int_equal(json_array_size(json_object_get(p, "stages")), 3);
+	json_decref(doc);
 }
 
 static void wrong(const char *args, int status, const char *word)
@@ -144,7 +191,20 @@ static void test_wrong(void **state)
 	wrong("--profile " ZORSE " --schedule x", 2, "1f1b");
 	wrong("--profile " ZORSE " --without nobody", 2, "nobody");
 	wrong("--profile " ZORSE " --microbatch 3", 2, "does not divide");
-	wrong("--profile " ZORSE " --add kind=gtx9,host=y", 2, "known are");
+	wrong("--profile " ZORSE " --add kind=gtx9,host=y", 2, "the nearest are");
+	wrong("--profile " ZORSE " --add a100", 2, "A100-40, A100-80");
+	wrong("--profile " ZORSE " --add kind=t4,bandwidth=x", 2, "bandwidth=x");
+	wrong("--profile " ZORSE " --price a6000=3000", 2, "no price for 'l4-0' (l4)");
+	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1,t4=1", 2, "'t4' is no device");
+	wrong("--profile " ZORSE " --price /nowhere", 1, "/nowhere");
+	wrong("--profile " ZORSE " --compare-with 3090", 2, "count=N");
+	wrong("--profile " ZORSE " --compare-with kind=3091,count=2", 2, "nearest are RTX 3090");
+	wrong("--profile " ZORSE " --compare-with kind=t4,count=0", 2, "count=0");
+	wrong("--profile " ZORSE " --compare-with kind=t4,color=red", 2, "color=red");
+	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1 --compare-with t4", 2,
+	      "no price above 0 for 't4'");
+	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1,t4=9 --compare-with t4", 2,
+	      "that buys none");
 	wrong("--profile " ZORSE " --planner manual", 2, "--plan FILE");
 	wrong("--profile " ZORSE " --plan " ZORSE, 1, "stages");
 	wrong("--profile " ZORSE " --reserve 22.4 --without a6000-0", 2, "GiB more");
@@ -152,10 +212,10 @@ static void test_wrong(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_json),
-					    cmocka_unit_test(test_text),
-					    cmocka_unit_test(test_what_if),
-					    cmocka_unit_test(test_picture),
-					    cmocka_unit_test(test_wrong) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_json),    cmocka_unit_test(test_text),
+		cmocka_unit_test(test_what_if), cmocka_unit_test(test_worth),
+		cmocka_unit_test(test_picture), cmocka_unit_test(test_wrong)
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/cards.h"
+#include "plan/worth.h"
 #include "plan/explain.h"
 #include "plan/plan.h"
 #include "support/clusters.h"
@@ -352,9 +353,9 @@ static void test_cards_without_bfloat16(void **state)
 	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
 	assert_int_equal(profile_add_card(&p, "kind=v100,host=y,id=v", &notes, &e), 0);
 	assert_true(fabs(curve_at(&p.device[2].forward_ms, 1) - 2.5 * 34 / 73) <= 1e-9);
-	assert_non_null(strstr(notes.p,
-			       "v100: the measured times of 'a', scaled by the cards' rates "
-			       "in float16 (34 and 73 TFLOP/s); what launching kernels"));
+	assert_non_null(strstr(
+		notes.p, "v100: estimated: the measured times of 'a', scaled by the cards' rates "
+			 "in float16 (34 and 73 TFLOP/s); what launching kernels"));
 	assert_non_null(strstr(notes.p, "v100 has no bfloat16: with it compute_dtype auto becomes "
 					"float16 on all devices"));
 	profile_release(&p);
@@ -366,7 +367,9 @@ static void test_cards_without_bfloat16(void **state)
 	memcpy(other, "\"?\" ", 4);
 	assert_int_equal(profile_read_text(&p, s, strlen(s), "profile.json", &e), 0);
 	assert_int_equal(profile_add_card(&p, "kind=a100-40,host=y", &notes, &e), 0);
-	assert_non_null(strstr(notes.p, "175 TFLOP/s; what launching kernels costs is not in it"));
+	assert_non_null(strstr(
+		notes.p,
+		"175 TFLOP/s, measured by others; what launching kernels costs is not in it"));
 	assert_null(strstr(notes.p, "bfloat16"));
 	buf_release(&notes);
 	profile_release(&p);
@@ -404,6 +407,195 @@ static void test_explanation(void **state)
 	profile_release(&p);
 }
 
+/* What people write and drivers report. */
+static void test_card_names(void **state)
+{
+	static const struct {
+		const char *kind, *name; /* NULL: none or several */
+	} row[] = {
+		{ "3090", "RTX 3090" },
+		{ "RTX 3090", "RTX 3090" },
+		{ "rtx3090", "RTX 3090" },
+		{ "NVIDIA GeForce RTX 3090", "RTX 3090" },
+		{ "4060 Ti", "RTX 4060 Ti 16 GB" },
+		{ "NVIDIA GeForce RTX 5060 Ti", "RTX 5060 Ti 16 GB" },
+		{ "V100", "V100-SXM2" },
+		{ "Tesla V100-PCIE-32GB", "V100-PCIe 32 GB" },
+		{ "NVIDIA A100-SXM4-80GB", "A100-80" },
+		{ "a100", NULL },
+		{ "NVIDIA H100 80GB HBM3", "H100 SXM" },
+		{ "NVIDIA H200", "H200" },
+		{ "NVIDIA L4", "L4" },
+		{ "NVIDIA L40S", "L40S" },
+		{ "NVIDIA A10", "A10" },
+		{ "NVIDIA A10G", "A10G" },
+		{ "Tesla M40 24GB", "M40" },
+		{ "titan x", NULL },
+		{ "NVIDIA GeForce GTX TITAN X", "Titan X Maxwell" },
+		{ "NVIDIA TITAN X (Pascal)", "Titan X Pascal" },
+		{ "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000" },
+		{ "NVIDIA GB10", "DGX Spark" },
+		{ "AMD Radeon RX 7900 XTX", "RX 7900 XTX" },
+		{ "AMD Instinct MI300X", "MI300X" },
+		{ "AMD Radeon 8060S Graphics", "Strix Halo" },
+		{ "Intel(R) Arc(TM) A770 Graphics", "Arc A770" },
+		{ "Apple M1", "M1" },
+		{ "Apple M4 Max", "M4 Max" },
+		{ "max", NULL },
+		{ "NVIDIA", NULL },
+		{ "RTX 6000 Ada", NULL },
+	};
+	const struct card *c;
+	struct err e = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+		c = card_find(row[i].kind);
+		if (row[i].name ? !c || strcmp(c->name, row[i].name) != 0 : c != NULL)
+			fail_msg("'%s' is '%s'", row[i].kind, c ? c->name : "none");
+	}
+	assert_int_equal(card_need("3091", "here", "end", &c, &e), ERR_USAGE);
+	assert_string_equal(e.msg, "here: no card '3091' in the library; the nearest are RTX 3090, "
+				   "RTX 3060, RTX 4090; end");
+	assert_int_equal(card_need("a100", "here", "end", &c, &e), ERR_USAGE);
+	assert_string_equal(e.msg, "here: 'a100' can be several cards: A100-40, A100-80, "
+				   "A100-80 PCIe; write the one that is meant");
+}
+
+/* Every row is complete and finds itself; what is assumed of a data sheet follows from the cards
+ * that were measured. */
+static void test_card_rows(void **state)
+{
+	static const char *const dtype[] = { "float32", "float16", "bfloat16" };
+	struct card_speed s;
+
+	(void)state;
+	for (size_t i = 0; card_at(i); i++) {
+		const struct card *c = card_at(i);
+		if (card_find(c->name) != c)
+			fail_msg("%s does not find itself", c->name);
+		assert_true(c->memory_gib >= 12 && c->memory_gib <= 384);
+		assert_true(c->gbytes_per_s >= 68 && c->gbytes_per_s <= 5300);
+		assert_true(c->watts >= 0 && c->watts <= 750);
+		for (size_t k = 0; k < 3; k++) {
+			s = card_speed(c, dtype[k]);
+			assert_true(s.tflops > 0 && s.share > 0 && s.share < 1);
+			assert_true(fabs(s.tflops - s.share * s.peak) <= 1e-9 * s.tflops);
+			assert_true(!(s.measured && s.assumed));
+		}
+	}
+	s = card_speed(card_find("v100"), "float16");
+	assert_true(s.measured && s.tflops == 73 && s.peak == 125);
+	s = card_speed(card_find("v100-pcie"), "float16");
+	assert_true(!s.measured && !s.assumed && fabs(s.tflops - 112 * 73 / 125.0) <= 1e-9);
+	/* the mean of A6000 and A10G */
+	s = card_speed(card_find("3090"), "bfloat16");
+	assert_true(fabs(s.share - (94 / 154.8 + 49 / 70.0) / 2) <= 1e-9);
+	s = card_speed(card_find("mi50"), "float32");
+	assert_true(s.assumed && s.share == 0.5);
+}
+
+/* Nothing of the profile is in the library: times by the rate alone, at least the time of reading
+ * the weights. */
+static void test_card_times(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct profile_device d = { 0 };
+	double T, flop;
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	T = p.sequence_len;
+	flop = 2 * p.parameters_per_layer * T + 2 * T * T * p.hidden;
+	assert_int_equal(card_times(&p, &d, 2, 0, &e), 0);
+	assert_true(fabs(curve_at(&d.forward_ms, 3) - 3 * flop / 2e9) <= 1e-9);
+	assert_true(fabs(curve_at(&d.backward_ms, 1) - 2 * flop / 2e9) <= 1e-9);
+	assert_true(d.optimizer_ms == 0);
+	/* so fast that memory limits it */
+	assert_int_equal(card_times(&p, &d, 1e6, 10, &e), 0);
+	assert_true(fabs(curve_at(&d.forward_ms, 1) - p.layer_gib * 1073741824 / 1e7) <= 1e-9);
+	assert_true(curve_at(&d.forward_ms, 2) == curve_at(&d.forward_ms, 1));
+	assert_true(fabs(d.optimizer_ms - 2 * p.layer_state_gib * 1073741824 / 1e7) <= 1e-9);
+	profile_release(&p);
+}
+
+static int price_of(const char *text, const struct profile *p, double *euro, struct err *e)
+{
+	struct prices l;
+	int rc = prices_read(&l, text, e);
+	if (rc >= 0)
+		rc = prices_sum(&l, p, euro, e);
+	if (rc >= 0)
+		rc = prices_all_used(&l, p, e);
+	prices_release(&l);
+	return rc;
+}
+
+static void test_prices(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "t4=200", "no price for 'b' (l4); add b=EUROS" },
+		{ "t4=200,l4=1,3090=2",
+		  "'3090' is no device and no kind of this cluster, which has "
+		  "a (t4), b (l4)" },
+		{ "t4=cheap,l4=1", "the price of 't4' is 'cheap'" },
+		{ "t4=-1,l4=1", "a number from 0" },
+		{ "t4=nan,l4=1", "a number from 0" },
+		{ "t4=1,t4=2,l4=1", "two prices for 't4'" },
+		{ "t4=1,l4", "'l4' is not NAME=EUROS" },
+		{ "=1", "no id and no kind" },
+		{ "/nowhere/prices", "/nowhere/prices" },
+	};
+	struct profile p;
+	struct err e = { 0 };
+	double euro = 0;
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	assert_int_equal(price_of("Tesla T4 = 250, b=100.5", &p, &euro, &e), 0);
+	assert_true(euro == 350.5);
+	assert_int_equal(price_of("a=1,t4=250", &p, &euro, &e), ERR_USAGE);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		assert_true(price_of(bad[i].text, &p, &euro, &e) < 0);
+		if (!strstr(e.msg, bad[i].says))
+			fail_msg("'%s' does not say '%s'", e.msg, bad[i].says);
+	}
+	profile_release(&p);
+}
+
+/* Energy: watts of the library for the busy share, and who is not counted. */
+static void test_energy(void **state)
+{
+	struct profile p;
+	struct err e = { 0 };
+	struct plan plan;
+	struct plan_options o = options;
+	struct plan_energy x;
+
+	(void)state;
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	assert_int_equal(planner_run(&planner_even, &p, &o, &plan, &e), 0);
+	x = plan_energy(&p, &plan);
+	double watts = 0;
+	for (int k = 0; k < 2; k++) {
+		const struct plan_member *m = &plan.stage[k].member[0];
+		watts += m->busy * (m->device == 0 ? 70 : 72);
+	}
+	assert_true(x.used == 2 && x.known == 2 && fabs(x.watts - watts) <= 1e-9);
+	assert_true(fabs(x.tokens_per_wh - 3600 * plan.tokens_per_s / watts) <= 1e-6);
+	p.device[1].kind = "abacus";
+	x = plan_energy(&p, &plan);
+	assert_true(x.used == 2 && x.known == 1);
+	assert_string_equal(x.unknown, p.device[1].id);
+	p.device[1].watts = 5;
+	assert_int_equal(plan_energy(&p, &plan).known, 2);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 static void test_cards(void **state)
 {
 	struct profile p;
@@ -430,12 +622,15 @@ static void test_cards(void **state)
 	assert_true(fabs(curve_at(&p.device[d].backward_ms, 2) - 9 * 34 / 6.6) <= 1e-9);
 	assert_true(p.device[d].memory_gib == 22.5 && profile_bandwidth(&p, d, 0) == 0.05 &&
 		    profile_latency_ms(&p, 1, d) == 1);
-	assert_int_equal(profile_add_card(&p, "kind=p40,host=new", NULL, &e), ERR_USAGE);
-	assert_non_null(strstr(e.msg, "bandwidth"));
+	assert_true(p.device[d].estimated && profile_estimated(&p) && !p.device[2].estimated);
+	assert_int_equal(profile_add_card(&p, "kind=p40,host=new,id=c", NULL, &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "already"));
 	assert_int_equal(profile_add_card(&p, "kind=p40,host=y,bandwidth=1", NULL, &e), ERR_USAGE);
 	assert_int_equal(profile_add_card(&p, "kind=gtx9,host=y", NULL, &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=l40s,host=y", NULL, &e), ERR_USAGE);
-	assert_int_equal(profile_add_card(&p, "kind=t4", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=a100,host=y", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,count=1.5", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "kind=t4,count=2,id=v", NULL, &e), ERR_USAGE);
+	assert_int_equal(profile_add_card(&p, "host=y", NULL, &e), ERR_USAGE);
 	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,bandwidth=nan", NULL, &e), ERR_USAGE);
 	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,speed=3", NULL, &e), ERR_USAGE);
 	assert_int_equal(profile_add_card(&p, "kind=t4,host=y,id=c", NULL, &e), ERR_USAGE);
@@ -506,6 +701,11 @@ int main(void)
 		cmocka_unit_test(test_does_not_fit),
 		cmocka_unit_test(test_advice),
 		cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_card_names),
+		cmocka_unit_test(test_card_rows),
+		cmocka_unit_test(test_card_times),
+		cmocka_unit_test(test_prices),
+		cmocka_unit_test(test_energy),
 		cmocka_unit_test(test_cards_without_bfloat16),
 		cmocka_unit_test(test_explanation),
 		cmocka_unit_test(test_out_of_memory),

@@ -87,6 +87,9 @@ const struct opt *opt_find(const struct opt *rows, size_t n, const char *key);
 /* The known key nearest to a misspelt one (Damerau-Levenshtein distance at most 3 and under half
  * its length; else one that contains the key or is contained in it), or NULL. */
 const char *opt_nearest(const struct opt *rows, size_t n, const char *key);
+/* How many letters to put in, take out, change or swap from one word to the other, without regard
+ * to case; UINT_MAX where one is too long. */
+unsigned opt_distance(const char *a, const char *b);
 /* The same for any words: a NULL-terminated list. */
 const char *opt_nearest_word(const char *const *words, const char *word);
 /* The names with `between` between them, cut at cap. */

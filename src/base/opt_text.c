@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,12 @@ struct near {
 	unsigned d;
 	const char *within; /* contains the wanted word or is contained in it */
 };
+
+unsigned opt_distance(const char *a, const char *b)
+{
+	size_t na = strlen(a), nb = strlen(b);
+	return na > WORD_MOST || nb > WORD_MOST ? UINT_MAX : distance(a, na, b, nb);
+}
 
 static void near_try(struct near *b, const char *want, const char *word)
 {

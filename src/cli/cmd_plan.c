@@ -4,6 +4,7 @@
  * present. src/plan plans and words the explanation; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/plan_draw.h"
+#include "cli/plan_worth.h"
 #include "cli/run.h"
 
 #include "base/buf.h"
@@ -31,7 +32,7 @@
 int cmd_plan(int argc, char **argv);
 
 struct args {
-	const char *profile, *planner, *plan, *schedule, *add, *out;
+	const char *profile, *planner, *plan, *schedule, *add, *out, *price, *with;
 	struct opt_list without;
 	int64_t microbatch, effort;
 	double reserve;
@@ -102,13 +103,26 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, add),
 	  .arg = "KEY=VALUE,..",
-	  .help = "as if this device were there: kind=p40,host=box2,bandwidth=0.117 (GB/s); also "
-		  "latency (ms), memory, id; several "
-		  "with ';'" },
+	  .help = "as if this device were there: 3090, or kind=p40,host=box2,bandwidth=0.117 "
+		  "(GB/s); also latency (ms), memory, id, count; several with ';'" },
 	{ .key = "compare",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, compare),
 	  .help = "run all planners and print one table" },
+	{ .key = "price",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, price),
+	  .arg = "LIST|FILE",
+	  .help = "what the devices cost, by id or kind: '3090=700,V100=250'; or a file with a "
+		  "line "
+		  "'3090 = 700' for each: tokens/s for 1,000 euro" },
+	{ .key = "compare-with",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, with),
+	  .arg = "KEY=VALUE,..",
+	  .help = "print one table of this cluster and one of equal cards: kind=3090,count=2; also "
+		  "hosts, bandwidth, latency, memory. With --price and without count: as many as "
+		  "this cluster's price buys" },
 	{ .key = "brief",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, brief),
@@ -176,6 +190,8 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 
 struct question {
 	struct job_plan p;
+	struct prices prices;
+	double euro;                 /* of all devices; NaN: no prices */
 	const struct config *config; /* NULL: none */
 };
 
@@ -224,7 +240,14 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 	TRY(job_plan_given(&j->p, j->config, a->plan, e));
 	if (a->planner)
 		j->p.planner = planner_find(a->planner);
-	return 0;
+	j->euro = NAN;
+	if (!a->price)
+		return 0;
+	TRY(prices_read(&j->prices, a->price, e));
+	if (a->with) /* the prices are for both clusters */
+		return 0;
+	TRY(prices_sum(&j->prices, &j->p.profile, &j->euro, e));
+	return prices_all_used(&j->prices, &j->p.profile, e);
 }
 
 /* ---- one plan ---- */
@@ -275,16 +298,17 @@ static void print_devices(const struct profile *p, const struct plan *plan)
 	cli_table_print(t, stdout);
 }
 
-static void print_plan(const struct profile *p, const struct plan *plan)
+static void print_plan(const struct profile *p, const struct plan *plan, double euro)
 {
-	cli_heading("%s on %d of %d devices, planner %s", p->model, p->devices - plan->left_outs,
-		    p->devices, plan->planner);
+	cli_heading("%s on %d of %d devices, planner %s%s", p->model, p->devices - plan->left_outs,
+		    p->devices, plan->planner, profile_estimated(p) ? " (estimated)" : "");
 	cli_fact("step", "%.1f ms for %d sequences of %d tokens", plan->simulated_ms,
 		 p->global_batch, p->sequence_len);
 	if (fabs(plan->predicted_ms - plan->simulated_ms) > 1e-9 * plan->simulated_ms)
 		cli_fact("its own figure", "%.1f ms (by the planner's own formula)",
 			 plan->predicted_ms);
 	cli_fact("tokens/s", "%.0f", plan->tokens_per_s);
+	plan_worth_print(p, plan, euro);
 	if (plan->chunks > 1)
 		cli_fact("schedule", "%s, %d chunks a device", plan->sched->name, plan->chunks);
 	else
@@ -347,8 +371,9 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 		rc = err_set(e, ERR_NOMEM, "out of memory for a picture");
 		goto out;
 	}
-	snprintf(title, sizeof title, "%.200s on %d of %d devices", p->model,
-		 p->devices - plan->left_outs, p->devices);
+	snprintf(title, sizeof title, "%.200s on %d of %d devices%s", p->model,
+		 p->devices - plan->left_outs, p->devices,
+		 profile_estimated(p) ? " (estimated)" : "");
 	snprintf(subtitle, sizeof subtitle,
 		 "%d layers, %s, %d microbatches of %d: %.1f ms a step, %.0f tokens/s", p->layers,
 		 plan->sched->name, plan->microbatches, plan->microbatch, plan->simulated_ms,
@@ -432,9 +457,9 @@ static int write_files(const struct question *j, struct plan *plan, const char *
 /* Where the files go; NULL: nowhere. */
 static const char *folder_of(const struct args *a, const struct question *j)
 {
-	return a->out                                    ? a->out
-	       : j->config && !a->profile && !a->compare ? j->config->output_dir
-							 : NULL;
+	return a->out                                                ? a->out
+	       : j->config && !a->profile && !a->compare && !a->with ? j->config->output_dir
+								     : NULL;
 }
 
 static int run_plan(const struct args *a, const struct question *j, struct err *e)
@@ -451,7 +476,7 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 			fputs(b.p, stdout);
 		buf_release(&b);
 	} else {
-		print_plan(&j->p.profile, &plan);
+		print_plan(&j->p.profile, &plan, j->euro);
 		rc = a->brief ? 0 : print_explanation(j, &plan, e);
 	}
 	const char *dir = folder_of(a, j);
@@ -491,9 +516,10 @@ static void compare_json(const struct question *j)
 
 static int compare(const struct args *a, const struct question *j, struct err *e)
 {
-	static const char *const heading[] = { "planner", "step ms",    "tokens/s", "stages",
-					       "devices", "microbatch", "schedule", "fits",
-					       "today",   "search ms" };
+	static const char *const heading[] = { "planner",   "step ms",        "tokens/s",
+					       "stages",    "devices",        "microbatch",
+					       "schedule",  "fits",           "today",
+					       "search ms", "per 1,000 euro", "euro per token/s" };
 	struct cli_table *t;
 	struct buf notes = BUF_INIT;
 
@@ -501,14 +527,14 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		compare_json(j);
 		return 0;
 	}
-	t = cli_table_new(heading, ARRAY_LEN(heading));
+	t = cli_table_new(heading, ARRAY_LEN(heading) - (isnan(j->euro) ? 2 : 0));
 	for (size_t i = 0; planner_at(i); i++) {
 		const struct planner *row = planner_at(i);
 		struct plan plan;
 		struct err why = { 0 };
-		char text[7][64];
-		const char *cells[] = { row->name, text[0], text[1], text[2], text[3],
-					text[4],   "-",     "-",     "-",     text[6] };
+		char text[9][64];
+		const char *cells[] = { row->name, text[0], text[1], text[2], text[3], text[4],
+					"-",       "-",     "-",     text[6], text[7], text[8] };
 		if (row->needs_plan && !j->p.options.manual)
 			continue;
 		for (size_t x = 0; x < ARRAY_LEN(text); x++)
@@ -527,6 +553,12 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		snprintf(text[5], sizeof text[5], plan.chunks > 1 ? "%s, %d chunks" : "%s",
 			 plan.sched->name, plan.chunks);
 		snprintf(text[6], sizeof text[6], "%.1f", plan.search_ms);
+		if (j->euro > 0) {
+			char rate[24], price[24];
+			plan_worth_text(j->euro, plan.tokens_per_s, rate, price);
+			snprintf(text[7], sizeof text[7], "%s", rate);
+			snprintf(text[8], sizeof text[8], "%s", price);
+		}
 		cells[6] = text[5];
 		cells[7] = plan.fits ? "yes" : "no";
 		cells[8] = plan.executable ? "yes" : "no";
@@ -538,6 +570,9 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		plan_release(&plan);
 	}
 	cli_table_print(t, stdout);
+	if (profile_estimated(&j->p.profile))
+		printf("\nEstimated: not all of these devices were measured "
+		       "(docs/planning.md).\n");
 	if (notes.n)
 		cli_line(stdout, "\n%s", notes.p);
 	buf_release(&notes);
@@ -561,8 +596,12 @@ static int answer_question(const struct args *a, struct question *j, char *const
 	if (rc >= 0)
 		rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
-		rc = a->compare ? compare(a, j, e) : run_plan(a, j, e);
+		rc = a->with      ? plan_worth_compare(&j->p, a->with, a->price ? &j->prices : NULL,
+						       a->json, e)
+		     : a->compare ? compare(a, j, e)
+				  : run_plan(a, j, e);
 	job_plan_release(&j->p);
+	prices_release(&j->prices);
 	return rc;
 }
 

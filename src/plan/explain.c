@@ -197,6 +197,22 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 
 static const char *device_id(const struct profile *p, int device) { return p->device[device].id; }
 
+/* Which figures are no measurements. */
+static void put_estimated(const struct profile *p, struct buf *b)
+{
+	int n = 0;
+
+	for (int i = 0; i < p->devices; i++)
+		if (p->device[i].estimated)
+			buf_addf(b, "%s%s", n++ ? ", " : "Estimated: the times of ",
+				 p->device[i].id);
+	if (n)
+		buf_addf(b,
+			 " come from data sheets and from what others measured, not from %s: "
+			 "measure before you buy much.\n",
+			 n == 1 ? "this device" : "these devices");
+}
+
 static void put_limits(const struct profile *p, const struct plan_options *o,
 		       const struct plan *plan, struct buf *b)
 {
@@ -277,6 +293,7 @@ void plan_explain(const struct profile *p, const struct plan_options *o, const s
 {
 	double ms = plan->simulated_ms;
 
+	put_estimated(p, b);
 	put_limits(p, o, plan, b);
 	if (second && second->any) {
 		if (second->ms / ms < 1.0005) {

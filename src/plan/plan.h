@@ -16,6 +16,8 @@
  *     "simulated_ms",        one optimizer step by our simulator: what all planners are compared by
  *     "objective_ms",        what a published planner minimised, where that is something else
  *     "tokens_per_second", "fits", "executable", "why_not",
+ *     "estimated",           true where a device of the profile was not measured
+ *     "watts", "tokens_per_watt_hour", "devices_without_watts",    worth.h
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
  *                              "state_share", "memory_gib", "memory_limit_gib", "host_gib",

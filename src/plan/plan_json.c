@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "plan/worth.h"
 
 #define PLAN_VERSION 1
 
@@ -55,6 +56,19 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	buf_addc(b, '}');
 }
 
+static void put_energy(const struct profile *p, const struct plan *plan, struct buf *b)
+{
+	const struct plan_energy e = plan_energy(p, plan);
+
+	if (e.known) {
+		buf_adds(b, ",\n ");
+		put_num(b, "watts", e.watts);
+		buf_adds(b, ",\n ");
+		put_num(b, "tokens_per_watt_hour", e.tokens_per_wh);
+		buf_addf(b, ",\n \"devices_without_watts\": %d", e.used - e.known);
+	}
+}
+
 void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *b)
 {
 	buf_addf(b, "{\n \"version\": %d,\n ", PLAN_VERSION);
@@ -82,6 +96,9 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 	}
 	buf_adds(b, ",\n ");
 	put_num(b, "tokens_per_second", plan->tokens_per_s);
+	if (profile_estimated(p))
+		buf_adds(b, ",\n \"estimated\": true");
+	put_energy(p, plan, b);
 	buf_addf(b, ",\n \"fits\": %s,\n \"executable\": %s,\n", plan->fits ? "true" : "false",
 		 plan->executable ? "true" : "false");
 	if (!plan->executable) {

@@ -31,6 +31,14 @@ double curve_at(const struct curve *c, int m)
 
 bool profile_trains_tied(const struct profile *p) { return p->tied && p->embedding_state_gib > 0; }
 
+bool profile_estimated(const struct profile *p)
+{
+	for (int i = 0; i < p->devices; i++)
+		if (p->device[i].estimated)
+			return true;
+	return false;
+}
+
 double profile_gradients(const struct profile *p)
 {
 	return p->gradient_share > 0 ? p->gradient_share : 1.0 / 3;

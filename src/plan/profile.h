@@ -35,6 +35,8 @@
  *                    "spread", "drift",
  *                               "forward_ms", ...}]}, what the curves come from; no planner needs
  *                                 it
+ *                  "estimated", its times come from a data sheet, not from this device
+ *                  "watts", at work; default: of the card of this kind, if it is known
  *                  "host_memory_gib", free on its host, for what is offloaded; default: no limit
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...], context and kernels; held by
  *                    others; default reserve
@@ -119,9 +121,11 @@ struct profile_measured {
 
 struct profile_device {
 	const char *id, *kind;
-	int host;     /* index into profile.host */
-	bool on_host; /* its memory is the host's: nothing can be offloaded */
+	int host;       /* index into profile.host */
+	bool on_host;   /* its memory is the host's: nothing can be offloaded */
+	bool estimated; /* its times were not measured on it */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
+	double watts;           /* at work; 0: as the library of cards says, if it knows the kind */
 	double host_memory_gib; /* free memory of the host, for what is offloaded; 0: not known */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;
@@ -209,9 +213,11 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 int profile_slow_device(struct profile *p, int device, double factor, struct err *e);
 /* A byte takes `factor` times as long from one host to another. */
 void profile_slow_link(struct profile *p, int from_device, int to_device, double factor);
-/* Bytes of a number in `dtype`. */
 double profile_gradients(const struct profile *p);
+/* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);
+/* Whether a device of it was estimated. */
+bool profile_estimated(const struct profile *p);
 /* Whether the head is the embedding and trained. */
 bool profile_trains_tied(const struct profile *p);
 /* Memory a plan may use on a device. `reserve_gib` < 0: the profile's own. */

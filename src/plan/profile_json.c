@@ -189,6 +189,10 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
 	d->on_host = false;
 	TRY(json_opt_bool(o, at, "on_host", &d->on_host, e));
+	d->estimated = false;
+	d->watts = 0;
+	TRY(json_opt_bool(o, at, "estimated", &d->estimated, e));
+	TRY(json_opt_num(o, at, "watts", 0, 1e6, &d->watts, e));
 	TRY(json_opt_num(o, at, "host_memory_gib", 0, MAX_GIB, &d->host_memory_gib, e));
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
@@ -480,6 +484,10 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_str(b, "host", p->host[d->host].name);
 	if (d->on_host)
 		buf_adds(b, ", \"on_host\": true");
+	if (d->estimated)
+		buf_adds(b, ", \"estimated\": true");
+	if (d->watts > 0)
+		put_num(b, "watts", d->watts);
 	put_num(b, "memory_gib", d->memory_gib);
 	if (d->host_memory_gib > 0)
 		put_num(b, "host_memory_gib", d->host_memory_gib);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_worth.h - what `heteroshard plan` prints of energy and money, and of this cluster beside one
+ * of equal cards. */
+#ifndef HS_CLI_PLAN_WORTH_H
+#define HS_CLI_PLAN_WORTH_H
+
+#include "plan/worth.h"
+#include "train/job_plan.h"
+
+/* Tokens/s for 1,000 euro, and euro for a token/s, with three digits. */
+void plan_worth_text(double euro, double tokens_per_s, char rate[24], char price[24]);
+/* Facts of one plan. `euro` NaN: no prices. */
+void plan_worth_print(const struct profile *p, const struct plan *plan, double euro);
+/* One table: the cluster of `j`, and the uniform one that `text` describes (plan/uniform.h).
+ * `prices` MAY be NULL. */
+int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices, bool json,
+		       struct err *e);
+
+#endif
