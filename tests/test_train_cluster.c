@@ -344,6 +344,8 @@ static void a_worker_leaves(void **state)
 	p = site_start(&s, "train", "two.yaml", "max_steps=60", "save_steps=0", "snapshot_to=off",
 		       NULL);
 	until(&p, " 3/60 ");
+	assert_true(says(&p, "snapshot_to is off: when a worker is lost, the job goes back to the "
+			     "newest checkpoint, and computes up to 60 steps again"));
 	kill(w.pid, SIGINT);
 	must_succeed(&w);
 	until(&p, "'b' has left");

@@ -686,6 +686,54 @@ static void a_second_coordinator(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A worker of a running job is lost, and who is there at its address then cannot take its place. */
+static void who_comes_back(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	keys_make(&s);
+	three(&s, "job", C, A, B);
+	struct process a, b, p;
+	a = site_start(&s, "worker", "--worker", "a", "job.yaml", key_file(&s, A), NULL);
+	b = site_start(&s, "worker", "--worker", "b", "job.yaml", key_file(&s, B), NULL);
+	until(&a, "listens");
+	until(&b, "listens");
+	p = site_start(&s, "train", "job.yaml", key_file(&s, C), "max_steps=100000", "save_steps=0",
+		       NULL);
+	until(&p, " 2/100000 ");
+	kill(b.pid, SIGKILL);
+	finished(&b, PATIENCE);
+	until(&p, "'b' is gone");
+	/* of another version */
+	struct net *n = peer_listens(&s, B);
+	for (int i = 0; i < 2; i++) {
+		struct link *l;
+		struct net_msg m;
+		struct frame f;
+		assert_int_equal(net_accept(n, SOON, &l, &err), 1);
+		hear(l, FRAME_HELLO, &m, &f);
+		net_msg_release(&m);
+		hello_refuse(l, "the connecting process speaks protocol 2, this one protocol 9: "
+				"install the same version on all machines");
+		link_close(l);
+	}
+	until(&p, "does not come back: it refused: the connecting process speaks "
+		  "protocol 2, this one protocol 9");
+	net_close(n, 1);
+	/* with another key */
+	char at[NET_ADDRESS];
+	n = peer(STRANGER);
+	address_of(&s, B, at);
+	OK(net_listen(n, at, NULL, &err));
+	until(&p, "its key is not the expected one");
+	net_close(n, 1);
+	kill(p.pid, SIGINT); /* the job has gone on */
+	must_fail(&p, 1, "interrupted after step");
+	must_succeed(&a);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -697,6 +745,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_wrong_neighbour),
 		cmocka_unit_test(an_address_of_nobody),
 		cmocka_unit_test(a_second_coordinator),
+		cmocka_unit_test(who_comes_back),
 		cmocka_unit_test(who_is_not_of_the_group),
 		cmocka_unit_test(members_disagree_on_the_dtype),
 		cmocka_unit_test(a_group_without_a_link),

@@ -424,6 +424,8 @@ static void the_same_command(void **state)
 	/* another configuration is refused */
 	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "learning_rate=0.01", NULL);
 	must_fail(&p, 2, "learning_rate");
+	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "min_workers=5", NULL);
+	must_fail(&p, 2, "min_workers is 5, but 4 can take part");
 	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "auto_resume=false", NULL);
 	must_fail(&p, 2, "already holds a run");
 	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, "peer_timeout=5", NULL);

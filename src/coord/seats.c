@@ -117,6 +117,9 @@ int seats_of_config(const struct config *c, struct arena *a, struct seat_spec **
 	for (size_t i = 0; i < c->nworkers; i++)
 		if (!c->nshards || is_spare(c, i))
 			describe(c, c->workers[i].id, &v[n++]);
+	if ((int64_t)n < c->min_workers)
+		return err_set(e, ERR_USAGE, "%s: min_workers is %lld, but %zu can take part",
+			       c->path, (long long)c->min_workers, n);
 	name_the_unused(c, id_of_worker, c, c->nworkers);
 	*v_p = v;
 	*n_p = (int)n;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { STARTS = 8 /* times that a process is started again */ };
@@ -78,9 +79,24 @@ static void welcome(struct session *s, int i)
 	w->advanced = clock_now();
 	w->clock = (struct clock_pair){ 0 };
 	w->why = (struct err){ 0 };
+	w->tried[0] = 0;
 	crew_return(&s->crew, i);
 	session_name_seat(s, i);
 	w->back = true;
+}
+
+/* Once for each reason that holds for two attempts: it may only be starting. */
+static void say_why_not(struct session_seat *w, const struct err *why)
+{
+	log_debug("%s: %s", w->name, why->msg);
+	if (strncmp(w->tried, why->msg, sizeof w->tried - 1)) {
+		snprintf(w->tried, sizeof w->tried, "%.159s", why->msg);
+		w->said = false;
+	} else if (!w->said) {
+		log_warn("%s does not come back: %s. It is tried again and again", w->name,
+			 why->msg);
+		w->said = true;
+	}
 }
 
 static void advance(struct session *s, int i)
@@ -101,8 +117,10 @@ static void advance(struct session *s, int i)
 		return;
 	}
 	if (rc != 0 || link_state(w->link) == LINK_LOST || clock_now() > w->again) {
+		if (!rc && link_state(w->link) == LINK_LOST)
+			link_wait_up(w->link, NET_NOW, &why);
 		if (why.code)
-			log_debug("%s: %s", w->name, why.msg);
+			say_why_not(w, &why);
 		membership_gone(&s->members, i);
 		give_up(s, i);
 	}

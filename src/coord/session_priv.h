@@ -34,10 +34,12 @@ struct session_seat {
 	bool back;         /* it is there again, and session_back() has not returned it */
 	bool unwanted;     /* it came back and cannot take part: why was said */
 	int64_t again;     /* of one that is gone: when it is tried again, or how long */
-	unsigned starts;   /* how often it was started again */
-	bool broken;       /* it cannot finish the step, because of another one: why */
-	int lost;          /* and the number of the other one, plus one; 0: not known */
-	bool made;         /* its links had been made before */
+	char tried[160];   /* why it did not come back, the last time; said: the user knows */
+	bool said;
+	unsigned starts; /* how often it was started again */
+	bool broken;     /* it cannot finish the step, because of another one: why */
+	int lost;        /* and the number of the other one, plus one; 0: not known */
+	bool made;       /* its links had been made before */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
