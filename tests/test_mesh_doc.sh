@@ -70,7 +70,8 @@ sed -i "s/^  - {id: home2.*/&\n  - {id: laptop, ssh: root@192.168.1.3}/" "$tmp/c
 say "heteroshard mesh cluster.yaml --apply" && until_ok 20 reaches a home1.mesh &&
 	until_ok 20 reaches a home2.mesh
 check "a machine more in the first home"
-say "heteroshard up cluster.yaml" && say "heteroshard profile cluster.yaml"
+say "heteroshard up cluster.yaml" && say "heteroshard profile cluster.yaml" &&
+	! grep -q 'configured address' "$tmp/err"
 check "profile"
 # way BETWEEN: the addresses that are used there
 way() { sed -n "/^$1 /,/^[a-z]/ s/^  \\(.*\\), used.*/\\1/p" "$tmp/out"; }

@@ -109,7 +109,7 @@ if [ -n "${TEST_LONG:-}" ]; then
 	wan_names 198.51.100.11 c b a
 	# shellcheck disable=SC2317,SC2154
 	found() { [ "$(endpoint "$1" "$wg_h")" = 198.51.100.11:51820 ]; }
-	until_ok 40 found c && until_ok 40 found b && until_ok 40 found a
+	! reached moved $steps && until_ok 40 found c && until_ok 40 found b && until_ok 40 found a
 	check "the rented machine gets another address: the homes ask for its name again"
 fi
 wait $job
