@@ -210,7 +210,8 @@ run mesh cluster.yaml --apply --dry-run &&
 check "--dry-run shows the commands"
 run mesh cluster.yaml --apply && [ "$(grep -c 'is up, nothing has changed' "$tmp/out")" = 3 ]
 check "a second --apply changes nothing"
-until_ok 10 reaches b home1.mesh && until_ok 10 reaches c home2.mesh && reaches h home2.mesh
+until_ok 20 reaches b home1.mesh && until_ok 20 reaches c home2.mesh &&
+	until_ok 20 reaches h home2.mesh
 check "names; two homes reach each other through the rented machine"
 shake=$(on b wg show hsmesh latest-handshakes)
 sed -i "s/^mesh: .*/mesh: {range: 10.77.0.0\/24, mtu: 1420}\npeer_timeout: 9/" "$tmp/c/cluster.yaml"

@@ -20,9 +20,9 @@ down() {
 		ip netns del "$net-$x" 2>/dev/null
 	done
 	rm -rf "$tmp"
-	rmdir /etc/heteroshard 2>/dev/null
 }
 trap down EXIT
+# they stay: without them what is mounted there in another test would be gone
 mkdir -p /etc/heteroshard /run/wireguard
 for x in a b x; do
 	mkdir -m 755 "$tmp/$x" "$tmp/$x/inside"
