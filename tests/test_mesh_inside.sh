@@ -100,7 +100,7 @@ bench() {
 	kill $serve $cable_pid $inside_pid 2>/dev/null
 	wait $serve $cable_pid $inside_pid 2>/dev/null
 	cable=$(cat "$tmp/cable") inside=$(cat "$tmp/inside")
-	echo "in the clear: $cable on the cable, $inside inside;" $(cat "$tmp/inside.err") >>"$tmp/err"
+	echo "clear: $cable on the cable, $inside inside;" $(cat "$tmp/inside.err") >>"$tmp/err"
 }
 is() { # mesh|tls: how the link went
 	[ "$cable" = 0 ] &&
