@@ -7,6 +7,7 @@
  * example's. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/long.h"
 #include "support/tiny.h"
 #include "train/train.h"
 
@@ -186,8 +187,11 @@ static void run_example(const char *file)
 	assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
 	if (method(file))
 		check_rewards(file, &whole);
+	/* the other two are those of the run that is stopped and resumed */
 	for (size_t k = 0; k < ARRAY_LEN(splits); k++) {
 		struct record r = { 0 };
+		if (k != 1 && !test_is_long())
+			continue;
 		struct config *other = load(&t, file, splits[k].name, NULL);
 		train(other, &splits[k], &r);
 		assert_int_equal(r.n, whole.n);
@@ -210,8 +214,8 @@ static void run_example(const char *file)
 	same(&t, c, "one", "resumed");
 	config_free(other);
 	config_free(c);
-	print_message("%s: loss %.4f to %.4f, the same bits on %d splits and resumed\n", file,
-		      whole.loss[0], whole.loss[STEPS - 1], (int)ARRAY_LEN(splits));
+	print_message("%s: loss %.4f to %.4f, the same bits in a group and resumed\n", file,
+		      whole.loss[0], whole.loss[STEPS - 1]);
 	tiny_remove(&t);
 }
 
