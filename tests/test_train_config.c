@@ -170,7 +170,7 @@ static void keys_of_axolotl(void **state)
 	assert_null(c->wandb_project);
 	assert_string_equal(c->dataset_prepared_path, "last_run");
 	assert_string_equal(c->ignored, "flash_attention, tf32, bf16, fp16, wandb_watch, "
-					"wandb_mode, strict, special_tokens, model_type");
+					"wandb_mode, strict, model_type");
 	config_free(c);
 }
 
@@ -193,7 +193,7 @@ static void files_of_axolotl(void **state)
 	assert_string_equal(
 		c->ignored,
 		"model_type, attn_implementation, lora_qkv_kernel, plugins, liger_rope, "
-		"fsdp_config, special_tokens");
+		"fsdp_config");
 	const struct dataset_source *d = c->datasets;
 	assert_string_equal(d[0].split, "train[:5%]");
 	assert_string_equal(d[0].field[FIELD_MESSAGES], "talk");
@@ -282,6 +282,8 @@ static const struct {
 	{ LEAST "adapter: qlora\npeft_init_lora_weights: pissa\n",
 	  "'peft_init_lora_weights' is 'pissa': true or loftq" },
 	{ LEAST "adapter: lora\npeft_init_lora_weights: loftq\n", "needs 'adapter: qlora'" },
+	{ LEAST "special_tokens: {cls_token: x}\n", "'special_tokens' has 'cls_token=x'" },
+	{ LEAST "special_tokens: {eos_token: [x]}\n", "'eos_token' of 'special_tokens'" },
 	{ LEAST "adapter: lora\npeft:\n  loftq_config: {loftq_bits: 4}\n",
 	  "write adapter: qlora and peft_init_lora_weights: loftq" },
 	{ "base_model: m\ntest_datasets: [a]\noutput_dir: o\n", "'datasets' is missing" },

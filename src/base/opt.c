@@ -272,12 +272,38 @@ static int list_from_yaml(const struct opt *r, struct opt_list *l_p, const struc
 	return 0;
 }
 
+/* {a: 1, b: 2} of a row whose items are NAME=VALUE. */
+static int list_from_map(const struct opt *r, struct opt_list *l_p, const struct yaml_node *v,
+			 const char *where, struct arena *a, struct err *e)
+{
+	struct opt_list l = { arena_alloc(a, (v->count + 1) * sizeof *l.item), v->count };
+	if (!l.item)
+		return err_nomem(e, v->count * sizeof *l.item, "a list");
+	for (size_t i = 0; i < v->count; i++) {
+		const struct yaml_node *one = v->child[i];
+		if (one->kind != YAML_SCALAR)
+			return err_set(e, ERR_USAGE, "%s: '%s' of '%s' must be one word", where,
+				       one->key, r->key);
+		const size_t n = strlen(one->key) + strlen(one->text) + 2;
+		char *text = arena_alloc(a, n);
+		if (!text)
+			return err_nomem(e, n, "a list");
+		snprintf(text, n, "%s=%s", one->key, one->text);
+		l.item[i] = text;
+	}
+	*l_p = l;
+	return 0;
+}
+
 static int set_from_yaml(const struct opt *r, void *obj, const struct yaml_node *v,
 			 const char *where, struct arena *a, struct err *e)
 {
 	if (r->kind == OPT_LIST && v->kind == YAML_LIST)
 		return list_from_yaml(r, (struct opt_list *)((char *)obj + r->offset), v, where, a,
 				      e);
+	if (r->kind == OPT_LIST && v->kind == YAML_MAP && !strncmp(r->arg, "NAME=", 5))
+		return list_from_map(r, (struct opt_list *)((char *)obj + r->offset), v, where, a,
+				     e);
 	if (v->kind != YAML_SCALAR)
 		return err_set(e, ERR_USAGE, "%s: '%s' must be %s, not a %s", where, r->key,
 			       r->kind == OPT_LIST ? "a word or a list of words" : "one value",

@@ -137,6 +137,7 @@ struct config {
 	const char *peft_init_lora_weights; /* NULL or "loftq" */
 	const char *lora_model_dir;         /* adapter to begin with; NULL: a new one */
 	bool peft_use_dora;
+	struct opt_list special_tokens; /* "eos_token=</s>" */
 	struct opt_list lora_modules_to_save, peft_layers_to_transform, lora_rank_pattern,
 		lora_alpha_pattern;
 

@@ -308,6 +308,23 @@ static int read_offload(struct config *c, const char *where, struct err *e)
 	return 0;
 }
 
+static int check_tokens(const struct config *c, const char *where, struct err *e)
+{
+	static const char *const known[] = { "bos_token=", "eos_token=", "unk_token=",
+					     "pad_token=" };
+	for (size_t i = 0; i < c->special_tokens.n; i++) {
+		bool found = false;
+		for (size_t k = 0; k < ARRAY_LEN(known); k++)
+			found |= !strncmp(c->special_tokens.item[i], known[k], strlen(known[k]));
+		if (!found)
+			return err_set(e, ERR_USAGE,
+				       "%s: 'special_tokens' has '%.80s'; bos_token, eos_token, "
+				       "unk_token and pad_token are possible",
+				       where, c->special_tokens.item[i]);
+	}
+	return 0;
+}
+
 bool config_refers_first(const struct config *c)
 {
 	const struct prefer *p = prefer_find(c->rl);
@@ -431,6 +448,7 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	TRY(settle_template(c, where, e));
 	TRY(check_needed(c, need, where, e));
 	TRY(check_adapter(c, where, seen, e));
+	TRY(check_tokens(c, where, e));
 	TRY(read_offload(c, where, e));
 	TRY(check_preferences(c, where, seen, e));
 	TRY(check_training(c, where, seen, e));

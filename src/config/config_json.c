@@ -86,6 +86,8 @@ static bool wanted(const struct config *c, const struct opt *r)
 		return c->lora_rank_pattern.n > 0;
 	if (!strcmp(r->key, "lora_alpha_pattern"))
 		return c->lora_alpha_pattern.n > 0;
+	if (!strcmp(r->key, "special_tokens"))
+		return c->special_tokens.n > 0;
 	if (!strcmp(r->key, "passes"))
 		return c->passes.n > 0;
 	if (!strcmp(r->key, "interleave"))

@@ -54,7 +54,6 @@ enum idle {
 	IDLE_ANY,
 	IDLE_EMPTY,
 	IDLE_AUTO,    /* "auto..." and the empty ones */
-	IDLE_PAD,     /* only a token for padding, and there is no padding */
 	IDLE_OFFLINE, /* "offline", "disabled" and the empty ones */
 	IDLE_PLUGINS, /* only plugins that change speed and memory */
 };
@@ -104,7 +103,6 @@ static const struct {
 	{ "deepspeed", IDLE_ANY, NULL },
 	{ "fsdp", IDLE_ANY, NULL },
 	{ "fsdp_*", IDLE_ANY, NULL },
-	{ "special_tokens", IDLE_PAD, NULL },
 };
 
 /* Index into foreign[], or -1. */
@@ -143,8 +141,6 @@ bool config_key_idle(const char *key, const struct yaml_node *v)
 	int i = find_foreign(key);
 	if (i < 0)
 		return false;
-	if (foreign[i].idle == IDLE_PAD && v->kind == YAML_MAP)
-		return !v->count || (v->count == 1 && !strcmp(v->child[0]->key, "pad_token"));
 	if (foreign[i].idle == IDLE_PLUGINS && v->kind == YAML_LIST)
 		return only_fast(v);
 	if (foreign[i].idle == IDLE_OFFLINE && v->kind == YAML_SCALAR &&

@@ -120,6 +120,10 @@ static const struct opt rows[] = {
 	    "adapter to begin with: a run's folder or what PEFT saved, of the same rank, scale and "
 	    "modules; not given: a new one"),
 
+	LIST(special_tokens, NULL, "NAME=TOKEN,...",
+	     "another bos_token or eos_token of the model's vocabulary; unk_token and pad_token "
+	     "have no effect"),
+
 	{ .key = "datasets",
 	  .kind = OPT_CUSTOM,
 	  .arg = "[{path, type, ...}]",

@@ -71,6 +71,18 @@ int32_t tokenizer_id(const struct tokenizer *t, const char *token)
 	return strmap_get(&t->by_text, token, strlen(token));
 }
 
+int tokenizer_set(struct tokenizer *t, const char *name, const char *token, struct err *e)
+{
+	const int32_t id = tokenizer_id(t, token);
+	if (id < 0)
+		return err_set(e, ERR_USAGE,
+			       "special_tokens: %s '%.80s' is not in the model's vocabulary, and "
+			       "tokens are not added to it",
+			       name, token);
+	*(!strcmp(name, "bos_token") ? &t->bos : &t->eos) = id;
+	return 0;
+}
+
 static const struct token *token_of(const struct tokenizer *t, int32_t id)
 {
 	return id >= 0 && (size_t)id < t->ntok && t->tok[id].flags & TOKEN_EXISTS ? &t->tok[id]

@@ -219,6 +219,8 @@ static int load_data(struct job *j, struct err *e)
 	int rc = 0;
 	if (c->dataset_prepared_path) {
 		rc = dir_make(c->dataset_prepared_path, e);
+		for (size_t i = 0; i < c->special_tokens.n; i++)
+			buf_addf(&identity, "%s\n", c->special_tokens.item[i]);
 		if (rc >= 0)
 			rc = data_identity(j->file, c->chat_template, &identity, e);
 	}
@@ -335,6 +337,26 @@ static int count_steps(struct job *j, struct err *e)
 	return 0;
 }
 
+/* special_tokens. Files of the model are copied beside a result as they are. */
+static int set_tokens(struct job *j, struct err *e)
+{
+	for (size_t i = 0; i < j->cfg->special_tokens.n; i++) {
+		const char *item = j->cfg->special_tokens.item[i], *token = strchr(item, '=') + 1;
+		char name[16];
+		snprintf(name, sizeof name, "%.*s", (int)(token - 1 - item), item);
+		const bool bos = !strcmp(name, "bos_token");
+		const int32_t was = bos ? tokenizer_bos(j->tok) : tokenizer_eos(j->tok);
+		if ((!bos && strcmp(name, "eos_token") != 0) || !strcmp(token, "null") || !*token)
+			continue;
+		TRY(tokenizer_set(j->tok, name, token, e));
+		if (tokenizer_id(j->tok, token) != was)
+			log_warn("special_tokens: %s is '%s' in training; the files of the model "
+				 "beside the result keep their own",
+				 name, token);
+	}
+	return 0;
+}
+
 static int open_parts(struct job *j, enum dtype act, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -344,6 +366,7 @@ static int open_parts(struct job *j, enum dtype act, struct err *e)
 	if (c->lora_modules_to_save.n)
 		TRY(runtime_untie(j->file, &j->model, e));
 	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
+	TRY(set_tokens(j, e));
 	TRY(runtime_chat(j->file, j->tok, c->chat_template, &j->chat, e));
 	TRY(read_options(j, act, e));
 	TRY(c->adapter == ADAPTER_NONE ? list_all(j, e) : list_adapter(j, e));
