@@ -281,6 +281,25 @@ static void test_forged(void **state)
 	tokenizer_free(tok);
 }
 
+/* Another end of text, which templates write. */
+static void test_other_eos(void **state)
+{
+	(void)state;
+	struct tokenizer *tok = make(DIR "smollm2.json", "<s>", "</s>");
+	struct err e = { 0 };
+	const struct chat_message m = { .role = CHAT_ASSISTANT, .text = "x", .n = 1 };
+	struct chat_text x = { .text = BUF_INIT };
+	assert_int_equal(tokenizer_set(tok, "eos_token", "<|im_end|>", &e), 0);
+	assert_int_equal(tokenizer_eos(tok), tokenizer_id(tok, "<|im_end|>"));
+	assert_int_equal(tokenizer_bos(tok), tokenizer_id(tok, "<s>"));
+	assert_int_equal(chat_render(chat_find("mistral"), tok, &m, 1, false, &x, &e), 0);
+	assert_string_equal(x.text.p, "<s> x<|im_end|>");
+	assert_int_equal(tokenizer_set(tok, "bos_token", "<|none|>", &e), ERR_USAGE);
+	assert_non_null(strstr(e.msg, "bos_token '<|none|>' is not in the model's vocabulary"));
+	chat_text_release(&x);
+	tokenizer_free(tok);
+}
+
 static void test_detect(void **state)
 {
 	(void)state;
@@ -483,10 +502,10 @@ static void test_jinja_row(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_templates),     cmocka_unit_test(test_trained),
-		cmocka_unit_test(test_forged),        cmocka_unit_test(test_detect),
-		cmocka_unit_test(test_jinja_trained), cmocka_unit_test(test_jinja_tools),
-		cmocka_unit_test(test_jinja_row),
+		cmocka_unit_test(test_templates),   cmocka_unit_test(test_trained),
+		cmocka_unit_test(test_forged),      cmocka_unit_test(test_other_eos),
+		cmocka_unit_test(test_detect),      cmocka_unit_test(test_jinja_trained),
+		cmocka_unit_test(test_jinja_tools), cmocka_unit_test(test_jinja_row),
 	};
 	folder = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -56,8 +56,8 @@ const char *tokenizer_token(const struct tokenizer *t, int32_t id); /* NULL: no 
 int32_t tokenizer_bos(const struct tokenizer *t);                   /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
 int32_t tokenizer_pad(const struct tokenizer *t);
-/* Sets `name` (bos_token, eos_token) to a token of the vocabulary, for records, templates and ends of
- * answers; what the post-processor adds stays. Before threads use the tokenizer. */
+/* Sets `name` (bos_token, eos_token) to a token of the vocabulary, for records, templates and ends
+ * of answers; what the post-processor adds stays. Before threads use the tokenizer. */
 int tokenizer_set(struct tokenizer *t, const char *name, const char *token, struct err *e);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
