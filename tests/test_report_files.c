@@ -269,8 +269,14 @@ static void tensorboard(void **state)
 	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283u); /* the check value of CRC-32C */
 	assert_int_equal(crc32c(crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 	must(tensorboard_open(in_dir("tb/inner"), &t, &e), &e);
+	struct rlimit was;
 	must(tensorboard_scalar(t, "train/loss", 1, 2.5, &e), &e);
+	/* a full disk: kept, and written later */
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 100, was.rlim_max }), 0);
 	must(tensorboard_scalar(t, "train/loss", 300, 1.25, &e), &e);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	tensorboard_close(t);
 	DIR *d = opendir(in_dir("tb/inner"));
 	char name[300] = "";

@@ -3,8 +3,10 @@
  * complete records. */
 #include "report/tensorboard.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "file/atomic.h"
@@ -15,11 +17,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TAG_MOST = 120, RECORD_MOST = 256 };
+enum { TAG_MOST = 120, RECORD_MOST = 256, DUE_MOST = 8 << 20 };
 
 struct tensorboard {
 	int fd;
 	char path[4096];
+	struct buf due; /* not written yet */
+	bool waits;     /* the disk did not take it, and that was said */
 };
 
 static uint32_t masked(const void *p, size_t n)
@@ -68,6 +72,26 @@ static size_t put_bytes(unsigned char *p, int field, const void *data, size_t n)
 	return at + n;
 }
 
+/* What the disk does not take stays for the next time, and the file ends with a whole record. */
+static int write_due(struct tensorboard *t, struct err *e)
+{
+	const off_t end = lseek(t->fd, 0, SEEK_END);
+	const ssize_t w = write(t->fd, t->due.p, t->due.n);
+	const int errnum = w < 0 ? errno : ENOSPC;
+	if (w == (ssize_t)t->due.n) {
+		buf_reset(&t->due);
+		t->waits = false;
+		return 0;
+	}
+	if ((w > 0 && end >= 0 && ftruncate(t->fd, end) < 0) || t->due.n > DUE_MOST)
+		return err_sys(e, errnum, "cannot write %s", t->path);
+	if (!t->waits)
+		log_warn("%s cannot be written now (%s): it is kept and written later", t->path,
+			 strerror(errnum));
+	t->waits = true;
+	return 0;
+}
+
 static int write_record(struct tensorboard *t, const unsigned char *data, size_t n, struct err *e)
 {
 	unsigned char r[RECORD_MOST + 16];
@@ -75,10 +99,9 @@ static int write_record(struct tensorboard *t, const unsigned char *data, size_t
 	put_le(r + 8, masked(r, 8), 4);
 	memcpy(r + 12, data, n);
 	put_le(r + 12 + n, masked(data, n), 4);
-	ssize_t w = write(t->fd, r, n + 16);
-	return w == (ssize_t)(n + 16)
-		       ? 0
-		       : err_sys(e, w < 0 ? errno : ENOSPC, "cannot write %s", t->path);
+	buf_add(&t->due, r, n + 16);
+	TRY(buf_ok(&t->due, e));
+	return write_due(t, e);
 }
 
 static size_t put_time(unsigned char *p)
@@ -113,6 +136,7 @@ int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
 	rc = write_record(t, data, at, e);
 	if (rc < 0) {
 		close(t->fd);
+		buf_release(&t->due);
 		goto fail;
 	}
 	*t_p = t;
@@ -152,6 +176,10 @@ void tensorboard_close(struct tensorboard *t)
 {
 	if (!t)
 		return;
+	struct err ignored = { 0 };
+	if (t->due.n)
+		write_due(t, &ignored);
+	buf_release(&t->due);
 	close(t->fd);
 	mem_free(t);
 }

@@ -17,10 +17,10 @@ struct tensorboard;
 
 /* A new event file in `dir` (created when missing); a resumed run gets a second file there. */
 int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e);
-/* NULL is allowed */
+/* What a full disk does not take is kept, up to some megabytes, and written later. */
 /* Steps from `step` on come again: viewers forget what they have of them. */
 int tensorboard_go_back(struct tensorboard *t, int64_t step, struct err *e);
-void tensorboard_close(struct tensorboard *t);
+void tensorboard_close(struct tensorboard *t); /* NULL is allowed */
 /* "train/loss" */
 int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double value,
 		       struct err *e);

@@ -34,7 +34,7 @@ static const double direct_wait = 4, relay_after = 5;
  * One that cannot connect says so itself, after join_timeout. */
 static const double loading_wait = 1800;
 /* for the configured address, when the members have changed: its machine takes part already */
-static const double again_wait = 5;
+static const double again_wait = 8;
 
 struct serving {
 	const struct serve *o;
