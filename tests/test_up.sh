@@ -113,6 +113,16 @@ run down
 check "down before any up"
 
 # ---- up ----
+asked() { # ANSWER: up of box2 on a terminal
+	echo "$1" >"$tmp/answer"
+	on c env PATH="$cpath" script -qec "$hs up --from dist cluster.yaml box2" /dev/null \
+		<"$tmp/answer" >"$tmp/out" 2>"$tmp/err"
+}
+if command -v script >/dev/null; then
+	asked n
+	grep -qF '[y/N]' "$tmp/out" && [ ! -e "$tmp/b/.local/share/heteroshard/$version" ]
+	check "on a terminal up asks before it copies the program; no is no"
+fi
 run up --install --from dist cluster.yaml && grep -q '^box2: started' "$tmp/out" &&
 	grep -q '^box3: started' "$tmp/out"
 check "up --install copies the program, invites both and starts them"
