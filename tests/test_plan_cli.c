@@ -17,6 +17,8 @@
 #define CEPHALO "tests/golden/plan/cephalo-gpt2.7b-fp16-4gpu.profile.json"
 #define ZORSE "tests/golden/plan/zorse-llama1.3b-fp16-4gpu.profile.json"
 
+#define HOMELAB "examples/homelab-plan.yaml"
+
 static char out[1 << 16];
 
 /* Runs `heteroshard plan ARGS` and keeps what it printed (both streams). */
@@ -84,7 +86,7 @@ static void test_what_if(void **state)
 	assert_non_null(strstr(out, "of 4 devices"));
 	assert_null(strstr(out, "p40-0"));
 	/* shorter: on a host of its own */
-	assert_int_equal(plan("--profile " ZORSE " --brief --add 3090"), 0);
+	assert_int_equal(plan("--profile " ZORSE " --effort 100000 --brief --add 3090"), 0);
 	assert_non_null(strstr(out, "65 % of the data sheet's 71, as measured cards of its kind "
 				    "reach"));
 	assert_non_null(strstr(out, "on a host of its own, 'new', with a gigabit link"));
@@ -130,6 +132,44 @@ static void test_worth(void **state)
 	assert_null(json_object_get(json_object_get(json_array_get(list, 0), "plan"), "estimated"));
 	assert_int_equal(json_array_size(json_object_get(p, "stages")), 3);
 	json_decref(doc);
+}
+
+/* A plan from nothing but a description; what is wrong with one is tests/test_plan_describe.c. */
+static void test_description(void **state)
+{
+	char dir[128], args[1024];
+	const char *tmp = getenv("TMPDIR");
+
+	(void)state;
+	snprintf(dir, sizeof dir, "%s/hs-plan-XXXXXX", tmp ? tmp : "/tmp");
+	assert_non_null(mkdtemp(dir));
+	snprintf(args, sizeof args, "--cluster " HOMELAB " --effort 100000 --out %s/o", dir);
+	assert_int_equal(plan(args), 0);
+	assert_non_null(strstr(out, "of 4 devices, planner best (estimated)"));
+	assert_non_null(strstr(out, "Estimated: the times of 3090, V100, M40, cpu come from data "
+				    "sheets"));
+	assert_non_null(strstr(out, "M40 (M40): 5.18 TFLOP/s, 74 % of the data sheet's 7"));
+	assert_non_null(strstr(out, "because 'M40' has no native 16-bit format"));
+	assert_non_null(strstr(out, "limits the job"));
+	snprintf(args, sizeof args,
+		 "grep -q 'estimated' %s/o/plan.json && grep -q '(estimated)' "
+		 "%s/o/architecture.dot && grep -q 'nothing was measured' %s/o/profile.html && "
+		 "grep -q '; estimated' %s/o/profile.html && rm -r %s",
+		 dir, dir, dir, dir, dir);
+	assert_int_equal(system(args), 0);
+	/* without the old ones: another dtype, faster */
+	assert_int_equal(plan("--cluster " HOMELAB " --planner even --without M40,cpu --json -q"),
+			 0);
+	json_t *doc = json_loads(out, 0, NULL);
+	assert_non_null(doc);
+	assert_string_equal(json_string_value(json_object_get(doc, "dtype")), "float16");
+	json_decref(doc);
+	/* beside equal cards of the same price, in one command */
+	assert_int_equal(plan("--cluster " HOMELAB " -q --planner even --compare-with 3090 --price "
+			      "3090=700,V100=250,M40=100,cpu=1000"),
+			 0);
+	assert_non_null(strstr(out, "2 x RTX 3090"));
+	assert_non_null(strstr(out, "bfloat16"));
 }
 
 static void wrong(const char *args, int status, const char *word)
@@ -192,6 +232,17 @@ static void test_wrong(void **state)
 	wrong("--profile " ZORSE " --without nobody", 2, "nobody");
 	wrong("--profile " ZORSE " --microbatch 3", 2, "does not divide");
 	wrong("--profile " ZORSE " --add kind=gtx9,host=y", 2, "the nearest are");
+	wrong("--cluster /nowhere.yaml", 1, "/nowhere.yaml");
+	wrong("--cluster " HOMELAB " --profile " ZORSE, 2, "leave --profile out");
+	wrong("--cluster " HOMELAB " --without nobody", 2, HOMELAB ": device 'nobody'");
+	wrong("-q --cluster " HOMELAB " --microbatch 3", 2, HOMELAB ": a microbatch of 3");
+	wrong("-q --cluster " HOMELAB " --planner cephalo --add t4,count=40", 2,
+	      "take a larger batch or use 'best'");
+	wrong("-q --cluster " HOMELAB " --planner exhaustive --add t4,count=9", 2,
+	      HOMELAB ": exhaustive: 13 devices");
+	wrong("-q --cluster " HOMELAB " --price 3090=700", 2, "no price for 'V100' (V100-SXM2)");
+	wrong("-q --cluster " HOMELAB " --price 3090=700,v100=1,m40=1,cpu=0,p40=1", 2,
+	      "'p40' is no device");
 	wrong("--profile " ZORSE " --add a100", 2, "A100-40, A100-80");
 	wrong("--profile " ZORSE " --add kind=t4,bandwidth=x", 2, "bandwidth=x");
 	wrong("--profile " ZORSE " --price a6000=3000", 2, "no price for 'l4-0' (l4)");
@@ -200,7 +251,7 @@ static void test_wrong(void **state)
 	wrong("--profile " ZORSE " --compare-with 3090", 2, "count=N");
 	wrong("--profile " ZORSE " --compare-with kind=3091,count=2", 2, "nearest are RTX 3090");
 	wrong("--profile " ZORSE " --compare-with kind=t4,count=0", 2, "count=0");
-	wrong("--profile " ZORSE " --compare-with kind=t4,color=red", 2, "color=red");
+	wrong("--profile " ZORSE " --compare-with kind=t4,color=red", 2, "unknown key 'color'");
 	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1 --compare-with t4", 2,
 	      "no price above 0 for 't4'");
 	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1,t4=9 --compare-with t4", 2,
@@ -213,9 +264,10 @@ static void test_wrong(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_json),    cmocka_unit_test(test_text),
-		cmocka_unit_test(test_what_if), cmocka_unit_test(test_worth),
-		cmocka_unit_test(test_picture), cmocka_unit_test(test_wrong)
+		cmocka_unit_test(test_json),        cmocka_unit_test(test_text),
+		cmocka_unit_test(test_what_if),     cmocka_unit_test(test_worth),
+		cmocka_unit_test(test_description), cmocka_unit_test(test_picture),
+		cmocka_unit_test(test_wrong)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "job/run_folder.h"
 #include "job/network.h"
 #include "plan/cards.h"
+#include "plan/describe.h"
 #include "plan/explain.h"
 #include "plan/plan.h"
 #include "report/dashboard.h"
@@ -32,7 +33,7 @@
 int cmd_plan(int argc, char **argv);
 
 struct args {
-	const char *profile, *planner, *plan, *schedule, *add, *out, *price, *with;
+	const char *profile, *cluster, *planner, *plan, *schedule, *add, *out, *price, *with;
 	struct opt_list without;
 	int64_t microbatch, effort;
 	double reserve;
@@ -46,6 +47,13 @@ static const struct opt rows[] = {
 	  .offset = offsetof(struct args, profile),
 	  .arg = "FILE",
 	  .help = "profile.json to plan from" },
+	{ .key = "cluster",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, cluster),
+	  .arg = "FILE",
+	  .help = "a description to plan from (examples/homelab-plan.yaml): cards by name, links "
+		  "by "
+		  "speed; nothing is measured, everything is estimated" },
 	{ .key = "planner",
 	  .kind = OPT_NAME,
 	  .offset = offsetof(struct args, planner),
@@ -163,6 +171,7 @@ static const struct cli_usage usage = {
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard plan examples/smollm2.yaml\n"
 		   "  heteroshard plan --profile profile.json\n"
+		   "  heteroshard plan --cluster examples/homelab-plan.yaml --out picture\n"
 		   "  heteroshard plan hetero_config.json profile=none --out picture\n"
 		   "  heteroshard plan --profile profile.json --compare\n"
 		   "  heteroshard plan --profile profile.json --add "
@@ -210,15 +219,32 @@ static void job_options(const struct args *a, struct question *j, bool ranks)
 		o->sched = sched_find(a->schedule);
 }
 
+static int describe(const struct args *a, struct question *j, struct err *e)
+{
+	struct buf notes = BUF_INIT;
+	if (a->profile || j->config)
+		return err_set(e, ERR_USAGE,
+			       "--cluster %s says what there is and what is trained: leave %s out",
+			       a->cluster, a->profile ? "--profile" : "the configuration");
+	int rc = profile_describe(a->cluster, a->without.item, a->without.n, &j->p.profile, &notes,
+				  e);
+	if (rc >= 0 && !notes.failed && !cli_quiet())
+		cli_line(stderr, "%s", notes.p);
+	buf_release(&notes);
+	return rc;
+}
+
 /* The profile: a file, or measured for the configuration. */
 static int get_profile(const struct args *a, struct question *j, char *const *program,
 		       const struct ranks *ranks, struct err *e)
 {
 	const char *file = a->profile;
+	if (a->cluster)
+		return describe(a, j, e);
 	if (!file && !j->config)
 		return err_set(e, ERR_USAGE,
-			       "a profile is needed: heteroshard plan --profile FILE, or a "
-			       "configuration to measure for");
+			       "a profile is needed: heteroshard plan --profile FILE, a "
+			       "configuration to measure for, or a description (--cluster FILE)");
 	if (!file && strcmp(j->config->profile, "auto") && strcmp(j->config->profile, "none"))
 		file = j->config->profile;
 	if (file)
@@ -233,7 +259,7 @@ static int prepare(const struct args *a, char *const *program, const struct rank
 {
 	TRY(get_profile(a, j, program, ranks, e));
 	job_options(a, j, ranks);
-	for (size_t i = 0; i < a->without.n; i++)
+	for (size_t i = 0; i < a->without.n && !a->cluster; i++)
 		TRY(profile_remove(&j->p.profile, a->without.item[i], e));
 	if (a->add)
 		TRY(add_devices(&j->p.profile, a->add, e));
@@ -467,7 +493,9 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 	struct plan plan;
 	int rc;
 
-	TRY(planner_run(j->p.planner, &j->p.profile, &j->p.options, &plan, e));
+	rc = planner_run(j->p.planner, &j->p.profile, &j->p.options, &plan, e);
+	if (rc < 0)
+		return a->cluster ? err_prefix(e, "%s", a->cluster) : rc;
 	if (a->json) {
 		struct buf b = BUF_INIT;
 		plan_to_json(&j->p.profile, &plan, &b);
@@ -583,8 +611,12 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 static int check_folder(const struct args *a, const struct question *j, struct err *e)
 {
 	const struct config *c = j->config;
-	const char *const input[] = { a->plan, a->profile, c ? c->plan : NULL,
-				      c ? c->profile : NULL, c ? c->path : NULL };
+	const char *const input[] = { a->plan,
+				      a->profile,
+				      a->cluster,
+				      c ? c->plan : NULL,
+				      c ? c->profile : NULL,
+				      c ? c->path : NULL };
 	const char *dir = folder_of(a, j);
 	return dir ? output_check_report(dir, true, input, ARRAY_LEN(input), e) : 0;
 }
@@ -597,7 +629,7 @@ static int answer_question(const struct args *a, struct question *j, char *const
 		rc = prepare(a, program, ranks, j, e);
 	if (rc >= 0)
 		rc = a->with      ? plan_worth_compare(&j->p, a->with, a->price ? &j->prices : NULL,
-						       a->json, e)
+						       a->cluster, a->json, e)
 		     : a->compare ? compare(a, j, e)
 				  : run_plan(a, j, e);
 	job_plan_release(&j->p);
@@ -669,7 +701,7 @@ int cmd_plan(int argc, char **argv)
 
 	if (cli_args(&usage, argc, argv, &a, 0, -1, &npos, &arena, &status)) {
 		a.role.command = argv[0];
-		if (npos && !a.profile)
+		if (npos && !a.profile && !a.cluster)
 			status = cli_everywhere(&a.role, CONFIG_PART, npos, argv + 1,
 						run_as_coordinator, &a);
 		else

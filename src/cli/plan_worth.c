@@ -60,8 +60,8 @@ static void run(const struct job_plan *j, struct cluster *c)
 
 static void add_row(struct cli_table *t, const struct cluster *c)
 {
-	char text[7][24];
-	const char *cells[8] = { c->name };
+	char text[8][24];
+	const char *cells[9] = { c->name };
 	const bool ok = !c->why.code;
 	const struct plan_energy e = ok ? plan_energy(c->p, &c->plan) : (struct plan_energy){ 0 };
 
@@ -69,6 +69,7 @@ static void add_row(struct cli_table *t, const struct cluster *c)
 		snprintf(text[i], sizeof text[i], "-");
 		cells[i + 1] = text[i];
 	}
+	snprintf(text[7], sizeof text[7], "%s", c->p->dtype);
 	if (!isnan(c->euro))
 		snprintf(text[1], sizeof text[1], "%.0f", c->euro);
 	snprintf(text[0], sizeof text[0], "%d", c->p->devices);
@@ -88,9 +89,9 @@ static void add_row(struct cli_table *t, const struct cluster *c)
 
 static void print_table(const struct cluster *c, size_t n)
 {
-	static const char *const heading[] = { "cluster",        "devices",         "euro",
-					       "step ms",        "tokens/s",        "tokens/Wh",
-					       "per 1,000 euro", "euro per token/s" };
+	static const char *const heading[] = { "cluster",        "devices",          "euro",
+					       "step ms",        "tokens/s",         "tokens/Wh",
+					       "per 1,000 euro", "euro per token/s", "dtype" };
 	struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
 	bool partly = false, estimated = false;
 
@@ -136,8 +137,8 @@ static void print_json(const struct cluster *c, size_t n)
 	fputs("]}\n", stdout);
 }
 
-int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices, bool json,
-		       struct err *e)
+int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices,
+		       const char *path, bool json, struct err *e)
 {
 	struct cluster c[2] = { { .name = "this cluster", .p = &j->profile, .euro = NAN },
 				{ .euro = NAN } };
@@ -146,7 +147,7 @@ int plan_worth_compare(const struct job_plan *j, const char *text, struct prices
 	int rc = prices ? prices_sum(prices, &j->profile, &c[0].euro, e) : 0;
 
 	if (rc >= 0)
-		rc = profile_uniform(&j->profile, text, prices, c[0].euro, &other, &c[1].name,
+		rc = profile_uniform(&j->profile, text, prices, c[0].euro, path, &other, &c[1].name,
 				     &notes, e);
 	c[1].p = &other;
 	if (rc >= 0 && prices)

@@ -12,8 +12,8 @@ void plan_worth_text(double euro, double tokens_per_s, char rate[24], char price
 /* Facts of one plan. `euro` NaN: no prices. */
 void plan_worth_print(const struct profile *p, const struct plan *plan, double euro);
 /* One table: the cluster of `j`, and the uniform one that `text` describes (plan/uniform.h).
- * `prices` MAY be NULL. */
-int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices, bool json,
-		       struct err *e);
+ * `prices` MAY be NULL; `path`: the description of the cluster, NULL: it was measured. */
+int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices,
+		       const char *path, bool json, struct err *e);
 
 #endif

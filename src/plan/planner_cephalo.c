@@ -209,12 +209,12 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 	if (!keep && isinf(least))
 		return err_set(e, ERR_USAGE,
 			       "cephalo: some device cannot hold even one sequence beside %.0f GiB "
-			       "of buffers",
+			       "of buffers; use 'best'",
 			       COMM_GIB);
 	if (!keep)
 		return err_set(e, ERR_USAGE,
 			       "cephalo: needs %.2f GiB over all devices, %.0f %% of their memory "
-			       "is %.2f GiB",
+			       "is %.2f GiB; use 'best'",
 			       least, 100 * USABLE, cap);
 	read_choices(s, keep, samples, size);
 	out->objective_ms = found;
@@ -243,7 +243,7 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 	if (p->global_batch < p->devices)
 		return err_set(e, ERR_USAGE,
 			       "cephalo: every device computes at least one sequence: %d devices, "
-			       "global batch %d",
+			       "global batch %d; take a larger batch or use 'best'",
 			       p->devices, p->global_batch);
 	while (s.n * pow(s.batch, 3) * log(s.batch + 1) / 4 > MOST_WORK) {
 		do
@@ -252,10 +252,10 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 		s.batch = p->global_batch / s.unit;
 	}
 	if (s.batch < s.n)
-		return err_set(
-			e, ERR_USAGE,
-			"cephalo: %d devices and a global batch of %d are too many for its search",
-			p->devices, p->global_batch);
+		return err_set(e, ERR_USAGE,
+			       "cephalo: %d devices and a global batch of %d are too many for its "
+			       "search; use 'best'",
+			       p->devices, p->global_batch);
 	w = (size_t)s.batch + 1;
 	cells = (size_t)(s.n + 1) * w * w;
 	s.best = mem_array(cells, sizeof(double));

@@ -621,7 +621,7 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 	if (!z.best) {
 		rc = err_set(e, ERR_USAGE,
 			     "zorse: no partition into groups fits into memory (2 + 12 bytes a "
-			     "parameter, %.0f GiB reserve)",
+			     "parameter, %.0f GiB reserve); use 'best'",
 			     RESERVE_GIB);
 		goto out;
 	}

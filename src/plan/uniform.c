@@ -12,12 +12,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/cards.h"
+#include "plan/describe.h"
 #include "plan/worth.h"
-
-struct wish {
-	char kind[64], rest[256]; /* rest: keys for profile_add_card, each with a comma before it */
-	int count, hosts;         /* count 0: by price */
-};
 
 static int whole(const char *key, const char *value, int *v_p, struct err *e)
 {
@@ -32,30 +28,53 @@ static int whole(const char *key, const char *value, int *v_p, struct err *e)
 	return 0;
 }
 
-static int read_wish(const char *text, struct wish *w, struct err *e)
+static int number(const char *key, const char *value, double *v_p, struct err *e)
 {
-	char copy[256], *at = copy, *item, *state = NULL;
-	size_t n = 0;
+	char *end;
+	double v = strtod(value, &end);
 
-	*w = (struct wish){ .hosts = 1 };
-	if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy)
+	if (end == value || *end || !(v > 0 && v <= 1e6))
+		return err_set(e, ERR_USAGE,
+			       "--compare-with: %s=%s must be a number above 0 and at most 1e6",
+			       key, value);
+	*v_p = v;
+	return 0;
+}
+
+static int set_key(struct equal_cards *w, const char *key, const char *value, struct err *e)
+{
+	if (!strcmp(key, "count"))
+		return whole(key, value, &w->count, e);
+	if (!strcmp(key, "hosts"))
+		return whole(key, value, &w->hosts, e);
+	if (!strcmp(key, "bandwidth"))
+		return number(key, value, &w->bandwidth, e);
+	if (!strcmp(key, "latency"))
+		return number(key, value, &w->latency_ms, e);
+	if (!strcmp(key, "memory"))
+		return number(key, value, &w->memory, e);
+	if (strcmp(key, "kind"))
+		return err_set(e, ERR_USAGE,
+			       "--compare-with: unknown key '%s' (kind, count, hosts, bandwidth, "
+			       "latency, memory)",
+			       key);
+	if ((size_t)snprintf(w->kind, sizeof w->kind, "%s", value) >= sizeof w->kind)
+		return err_set(e, ERR_USAGE, "--compare-with: kind=%s is too long", value);
+	return 0;
+}
+
+static int read_wish(const char *text, struct equal_cards *w, struct err *e)
+{
+	char words[256], *at = words, *item, *state = NULL;
+
+	*w = (struct equal_cards){ .hosts = 1 };
+	if ((size_t)snprintf(words, sizeof words, "%s", text) >= sizeof words)
 		return err_set(e, ERR_USAGE, "--compare-with: the text is too long");
 	for (; (item = strtok_r(at, ",", &state)); at = NULL) {
-		if (!strncmp(item, "count=", 6))
-			TRY(whole("count", item + 6, &w->count, e));
-		else if (!strncmp(item, "hosts=", 6))
-			TRY(whole("hosts", item + 6, &w->hosts, e));
-		else if (!strncmp(item, "kind=", 5) || !strchr(item, '='))
-			snprintf(w->kind, sizeof w->kind, "%s",
-				 strchr(item, '=') ? item + 5 : item);
-		else if (!strncmp(item, "bandwidth=", 10) || !strncmp(item, "latency=", 8) ||
-			 !strncmp(item, "memory=", 7))
-			n += (size_t)snprintf(w->rest + n, sizeof w->rest - n, ",%s", item);
-		else
-			return err_set(e, ERR_USAGE,
-				       "--compare-with: unknown key in '%s' (kind, count, hosts, "
-				       "bandwidth, latency, memory)",
-				       item);
+		char *value = strchr(item, '=');
+		if (value)
+			*value++ = 0;
+		TRY(set_key(w, value ? item : "kind", value ? value : item, e));
 	}
 	if (!w->kind[0])
 		return err_set(e, ERR_USAGE, "--compare-with: which card? 'kind=3090,count=2'");
@@ -75,23 +94,37 @@ static int copy(const struct profile *p, struct profile *out, struct err *e)
 	return rc;
 }
 
-/* The memory= and so on of `rest` are in the text of every host; links only of a new one. */
-static int add(struct profile *out, const struct wish *w, struct buf *notes, struct err *e)
+static int add(struct profile *out, const struct equal_cards *w, struct buf *notes, struct err *e)
 {
-	char text[512];
-
 	for (int h = 0; h < w->hosts; h++) {
 		const int mine = w->count / w->hosts + (h < w->count % w->hosts);
-		snprintf(text, sizeof text, "kind=%s,host=uniform%d,count=%d%s%s", w->kind, h, mine,
-			 strstr(w->rest, "bandwidth=") ? "" : ",bandwidth=0.117", w->rest);
+		char text[300], more[100] = "";
+		size_t n = 0;
+		if (w->latency_ms > 0)
+			n += (size_t)snprintf(more, sizeof more, ",latency=%g", w->latency_ms);
+		if (w->memory > 0)
+			snprintf(more + n, sizeof more - n, ",memory=%g", w->memory);
+		snprintf(text, sizeof text, "kind=%s,host=uniform%d,count=%d,bandwidth=%g%s",
+			 w->kind, h, mine, w->bandwidth > 0 ? w->bandwidth : 0.117, more);
 		if (mine)
 			TRY(profile_add_card(out, text, h ? NULL : notes, e));
 	}
 	return 0;
 }
 
-static int fill(const struct profile *p, struct wish *w, struct prices *prices, double euro,
-		struct profile *out, const char **name_p, struct buf *notes, struct err *e)
+static int measured(const struct profile *p, const struct equal_cards *w, struct profile *out,
+		    struct buf *notes, struct err *e)
+{
+	TRY(copy(p, out, e));
+	TRY(add(out, w, notes, e));
+	for (int i = 0; i < p->devices; i++)
+		TRY(profile_remove(out, p->device[i].id, e));
+	return 0;
+}
+
+static int fill(const struct profile *p, struct equal_cards *w, struct prices *prices, double euro,
+		const char *path, struct profile *out, const char **name_p, struct buf *notes,
+		struct err *e)
 {
 	const struct card *card = NULL;
 	double each = 0;
@@ -113,24 +146,22 @@ static int fill(const struct profile *p, struct wish *w, struct prices *prices, 
 				       "%.0f: that buys none; give count=N",
 				       euro, w->kind, each);
 	}
-	TRY(copy(p, out, e));
-	TRY(add(out, w, notes, e));
-	for (int i = 0; i < p->devices; i++)
-		TRY(profile_remove(out, p->device[i].id, e));
+	TRY(path ? profile_describe_equal(path, w, out, notes, e) : measured(p, w, out, notes, e));
 	snprintf(name, sizeof name, "%d x %s", w->count, card->name);
 	*name_p = arena_strdup(&out->mem, name);
 	return *name_p ? 0 : err_set(e, ERR_NOMEM, "out of memory for a profile");
 }
 
 int profile_uniform(const struct profile *p, const char *text, struct prices *prices, double euro,
-		    struct profile *out, const char **name_p, struct buf *notes, struct err *e)
+		    const char *path, struct profile *out, const char **name_p, struct buf *notes,
+		    struct err *e)
 {
-	struct wish w;
+	struct equal_cards w;
 	int rc = read_wish(text, &w, e);
 
 	*out = (struct profile){ 0 };
 	if (rc >= 0)
-		rc = fill(p, &w, prices, euro, out, name_p, notes, e);
+		rc = fill(p, &w, prices, euro, path, out, name_p, notes, e);
 	if (rc < 0)
 		profile_release(out);
 	return rc;

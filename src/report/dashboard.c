@@ -61,9 +61,10 @@ static double card_height(size_t i, const struct profile *p)
 static void facts_text(const struct profile *p, char *s, size_t cap)
 {
 	snprintf(s, cap,
-		 "%d layers, width %d, sequences of %d tokens, %s; %d device%s on %d host%s",
+		 "%d layers, width %d, sequences of %d tokens, %s; %d device%s on %d host%s%s",
 		 p->layers, p->hidden, p->sequence_len, p->dtype, p->devices,
-		 p->devices == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s");
+		 p->devices == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
+		 profile_estimated(p) ? "; estimated" : "");
 }
 
 /* ---- the picture ---- */

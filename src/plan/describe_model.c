@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe_model.c - the model of a description: parameters and bytes as the profiler counts them
+ * (describe.h has the formulas). */
+#include "plan/describe_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "file/model_file.h"
+#include "model/lora.h"
+
+#define GIB 1073741824.0
+#define NF4_BYTES (0.5 + 1.0 / 64) /* a number of a matrix: 4 bits, and 8 for each block of 64 */
+#define LOGITS_BYTES (24 << 20)    /* tensor/op_loss.c */
+
+static int from_shape(const struct description *d, struct model_config *c, struct err *e)
+{
+	const struct described_model *m = &d->shape;
+	const int64_t heads = m->heads ? m->heads : m->hidden >= 128 ? m->hidden / 128 : 1;
+	char where[300];
+	json_t *j;
+	int rc;
+
+	snprintf(where, sizeof where, "%.280s: 'model'", d->path);
+	if (!m->layers || !m->hidden || !m->intermediate || !m->vocab)
+		return err_set(e, ERR_USAGE,
+			       "%s needs at least layers, hidden, intermediate and vocab", where);
+	j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "model_type", "llama",
+		      "hidden_size", (json_int_t)m->hidden, "intermediate_size",
+		      (json_int_t)m->intermediate, "num_hidden_layers", (json_int_t)m->layers,
+		      "num_attention_heads", (json_int_t)heads, "num_key_value_heads",
+		      (json_int_t)(m->kv_heads ? m->kv_heads : heads), "vocab_size",
+		      (json_int_t)m->vocab, "tie_word_embeddings", m->tied, "hidden_act", "silu",
+		      "head_dim",
+		      (json_int_t)(m->head_dim         ? m->head_dim
+				   : m->hidden % heads ? 0
+						       : m->hidden / heads));
+	if (!j)
+		return err_set(e, ERR_NOMEM, "out of memory for a description");
+	rc = model_config_read(j, where, c, e);
+	json_decref(j);
+	return rc;
+}
+
+static int from_files(const struct description *d, struct model_config *c, struct err *e)
+{
+	const size_t n = strlen(d->base_model);
+	char path[1024];
+	json_t *j = NULL;
+	int rc;
+
+	if (n > 5 && !strcmp(d->base_model + n - 5, ".gguf")) {
+		struct model_file *f;
+		TRY(model_file_open(d->base_model, &f, e));
+		rc = model_config_read(model_file_config(f), d->base_model, c, e);
+		model_file_close(f);
+		return rc;
+	}
+	if (n > 5 && !strcmp(d->base_model + n - 5, ".json"))
+		snprintf(path, sizeof path, "%s", d->base_model);
+	else
+		snprintf(path, sizeof path, "%s/config.json", d->base_model);
+	if (json_parse_file_in(path, 16u << 20, JSON_MEMORY_CONFIG, &j, e) < 0)
+		return err_prefix(e, "%s: 'base_model'", d->path);
+	rc = model_config_read(j, path, c, e);
+	json_decref(j);
+	return rc;
+}
+
+/* Parameters of the adapters of a layer. */
+static int adapters(const struct description *d, const struct model_config *c, double *n_p,
+		    char *text, size_t cap, struct err *e)
+{
+	struct lora_options o = { .r = d->lora_r };
+	size_t at = 0;
+
+	*n_p = 0;
+	if (lora_targets(c, d->lora_target_modules.item, d->lora_target_modules.n, &o, e) < 0)
+		return err_prefix(e, "%s: 'lora_target_modules'", d->path);
+	at += (size_t)snprintf(text, cap, "lora r %lld on", (long long)d->lora_r);
+	for (int l = 0; l < LIN_COUNT; l++) {
+		int64_t dim[2];
+		if (!o.target[l])
+			continue;
+		linear_dims(c, l, dim);
+		*n_p += (double)(d->lora_r * (dim[0] + dim[1]));
+		if (at < cap)
+			at += (size_t)snprintf(text + at, cap - at, " %s", linear_name(l));
+	}
+	if (at < cap)
+		snprintf(text + at, cap - at, "%s, adamw",
+			 d->adapter == ADAPTER_QLORA ? ", 4-bit" : "");
+	return 0;
+}
+
+int describe_model(const struct description *d, struct profile *p, struct model_config *c,
+		   struct err *e)
+{
+	const double bytes = profile_dtype_bytes(p);
+	double table, matrices = 0, lora = 0, state;
+	char training[256] = "full, adamw";
+
+	TRY(d->has_shape ? from_shape(d, c, e) : from_files(d, c, e));
+	if (d->adapter != ADAPTER_NONE)
+		TRY(adapters(d, c, &lora, training, sizeof training, e));
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t dim[2];
+		linear_dims(c, l, dim);
+		matrices += (double)dim[0] * (double)dim[1];
+	}
+	table = (double)c->vocab * (double)c->hidden;
+	p->model = arena_strdup(&p->mem, d->base_model                     ? d->base_model
+					 : d->shape.name && *d->shape.name ? d->shape.name
+									   : "described model");
+	p->training = arena_strdup(&p->mem, training);
+	if (!p->model || !p->training)
+		return err_set(e, ERR_NOMEM, "out of memory for a profile");
+	p->tied = c->tied;
+	p->layers = (int)c->layers;
+	p->hidden = (int)c->hidden;
+	p->parameters = (double)model_parameters(c);
+	p->parameters_per_layer = (double)model_layer_parameters(c);
+	p->embedding_parameters = table;
+	p->head_parameters = (double)c->hidden + (c->tied ? 0 : table);
+	p->layer_gib = (p->parameters_per_layer * bytes + lora * 4) / GIB;
+	if (d->adapter == ADAPTER_QLORA)
+		p->layer_gib -= matrices * (bytes - NF4_BYTES) / GIB;
+	p->embedding_gib = table * bytes / GIB;
+	p->head_gib = (table + (double)c->hidden) * bytes / GIB;
+	/* gradient and two moments, and where values have 16 bits those in float32 */
+	p->gradient_share = bytes < 4 ? 0.25 : 1.0 / 3;
+	state = bytes < 4 ? 16 : 12;
+	p->layer_state_gib = p->parameters_per_layer * state / GIB;
+	p->embedding_state_gib = table * state / GIB;
+	p->head_state_gib = c->tied ? table * 4 / GIB : (table + (double)c->hidden) * state / GIB;
+	if (d->adapter != ADAPTER_NONE) {
+		p->gradient_share = 1.0 / 3;
+		p->layer_state_gib = lora * 12 / GIB;
+		p->embedding_state_gib = p->head_state_gib = 0;
+	}
+	return 0;
+}
+
+void describe_memory(const struct profile *p, const struct model_config *c,
+		     struct profile_device *d)
+{
+	const double T = p->sequence_len, C = (double)c->hidden, F = (double)c->intermediate,
+		     kv = (double)(c->kv_heads * c->head_dim), bytes = profile_dtype_bytes(p),
+		     kept = T * ((6 * C + 2 * kv + 3 * F) * bytes + 4 * (double)c->heads),
+		     rows = fmin(fmax(floor(LOGITS_BYTES / (4.0 * (double)c->vocab)), 128), 1024);
+
+	d->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
+	d->activation_gib = d->kept_gib;
+	d->activation_gib.slope += T * (2 * C + 2 * F) * bytes / GIB;
+	d->head_gib = (struct curve){ .line = true,
+				      .given = true,
+				      .slope = 4 * T * C * bytes / GIB,
+				      .intercept = fmin(rows, T) * 4 * (double)c->vocab / GIB };
+}
