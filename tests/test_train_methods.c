@@ -174,6 +174,49 @@ static void check_rewards(const char *file, const struct record *r)
 		      before->margin, after->margin, before->accuracy, after->accuracy);
 }
 
+/* `heteroshard eval --rl` says what the run said of the same records. */
+static void evaluated_apart(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record r = { 0 };
+	char test[500], model[300], run[300], file[300], out[300], line[900];
+	float loss = 0, chosen = 0, rejected = 0;
+	tiny_make(&t, LAYERS, 40);
+	tiny_preferences(&t, PREFER_PAIRS);
+	snprintf(file, sizeof file, "%s/preferences.jsonl", t.dir);
+	snprintf(test, sizeof test, "{path: %s, type: passthrough.default}]", file);
+	char data[600], held[600];
+	snprintf(data, sizeof data, "datasets=[%s", test);
+	snprintf(held, sizeof held, "test_datasets=[%s", test);
+	const char *const how[] = { "rl=dpo", "max_steps=3", "val_set_size=0",   "eval_steps=3",
+				    data,     held,          "sequence_len=128", NULL };
+	struct config *c = tiny_config(&t, "run", how);
+	train(c, NULL, &r);
+	config_free(c);
+	snprintf(model, sizeof model, "%s/model", t.dir);
+	snprintf(run, sizeof run, "%s/run", t.dir);
+	snprintf(out, sizeof out, "%s/eval.txt", t.dir);
+	snprintf(line, sizeof line,
+		 "'%s' eval '%s' --adapter '%s' --data '%s' --type passthrough.default --rl dpo "
+		 "--compute-dtype float32 > '%s' 2>&1",
+		 getenv("HS_BIN"), model, run, file, out);
+	if (system(line) != 0)
+		fail_msg("%s", line);
+	FILE *f = fopen(out, "r");
+	assert_true(f && fgets(line, sizeof line, f));
+	fclose(f);
+	if (sscanf(line, "loss %f chosen %f rejected %f", &loss, &chosen, &rejected) != 3)
+		fail_msg("%s", line);
+	const struct train_rewards *want = &r.val[r.neval - 1];
+	print_message("%s", line);
+	assert_true(fabs((double)loss - r.res.val_after) < 1e-5);
+	assert_true(fabs((double)chosen - want->chosen) < 1e-5);
+	assert_true(fabs((double)rejected - want->rejected) < 1e-5);
+	assert_true(want->chosen != 0);
+	tiny_remove(&t);
+}
+
 static void run_example(const char *file)
 {
 	struct tiny t;
@@ -507,6 +550,7 @@ int main(void)
 					    cmocka_unit_test(early_stopping),
 					    cmocka_unit_test(evaluated_by_dataset),
 					    cmocka_unit_test(copies_of_a_tied_head),
+					    cmocka_unit_test(evaluated_apart),
 					    cmocka_unit_test(evaluated_on_other_data),
 					    cmocka_unit_test(times_in_an_epoch),
 					    cmocka_unit_test(an_adapter_to_begin_with) };

@@ -21,6 +21,8 @@ struct args {
 	struct runtime_options model;
 	int64_t sequence_len, micro_batch_size;
 	bool train_on_inputs, skip_bad_records, json;
+	const char *rl;
+	double rl_beta;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -36,7 +38,8 @@ static const struct opt rows[] = {
 	  .offset = AT(type),
 	  .def = "auto",
 	  .arg = "KIND",
-	  .help = "alpaca, sharegpt, messages, completion, text, or auto" },
+	  .help = "alpaca, sharegpt, messages, completion, text, or auto; with --rl "
+		  "TEMPLATE.KIND" },
 	{ .key = "sequence_len",
 	  .kind = OPT_INT,
 	  .offset = AT(sequence_len),
@@ -61,6 +64,21 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = AT(skip_bad_records),
 	  .help = "skip bad records instead of failing" },
+	{ .key = "rl",
+	  .kind = OPT_STR,
+	  .offset = AT(rl),
+	  .def = "none",
+	  .arg = "LOSS",
+	  .help = "records of preferences (docs/preferences.md) and their loss: dpo, ipo, orpo, "
+		  "kto, simpo; the first two and kto compare with the model without its adapter" },
+	{ .key = "rl_beta",
+	  .kind = OPT_FLOAT,
+	  .offset = AT(rl_beta),
+	  .def = "0.1",
+	  .lo = 1e-9,
+	  .hi = 1e6,
+	  .arg = "NUMBER",
+	  .help = "as in training" },
 	MODEL_ROW_CHAT(AT(model)),
 	MODEL_ROWS(AT(model)),
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "the result as JSON" },
@@ -85,6 +103,17 @@ static int show_result(void *ctx, uint64_t done, uint64_t all, const struct eval
 static void print(const struct args *o, const struct eval_result *r)
 {
 	double rate = (double)r->tokens / (r->seconds > 0 ? r->seconds : 1e-9);
+	const bool rl = r->rewarded[0] || r->rewarded[1];
+	const double chosen = r->reward[0] / (double)r->rewarded[0],
+		     rejected = r->reward[1] / (double)r->rewarded[1],
+		     right = (double)r->right / (double)(r->trained ? r->trained : 1);
+	if (!o->json && rl) {
+		printf("loss %.6f  chosen %.6f  rejected %.6f  margin %.6f  right %.2f %%  (%llu "
+		       "records, %.0f tokens/s)\n",
+		       r->loss, chosen, rejected, chosen - rejected, 100 * right,
+		       (unsigned long long)r->trained, rate);
+		return;
+	}
 	if (!o->json) {
 		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu "
 		       "sequences, %.0f tokens/s)\n",
@@ -95,8 +124,14 @@ static void print(const struct args *o, const struct eval_result *r)
 	struct buf b = BUF_INIT;
 	buf_adds(&b, "{\"loss\": ");
 	json_number(&b, r->loss);
-	buf_adds(&b, ", \"perplexity\": ");
-	json_number(&b, exp(r->loss));
+	buf_adds(&b, rl ? ", \"rewards/chosen\": " : ", \"perplexity\": ");
+	json_number(&b, rl ? chosen : exp(r->loss));
+	if (rl) {
+		buf_adds(&b, ", \"rewards/rejected\": ");
+		json_number(&b, rejected);
+		buf_adds(&b, ", \"rewards/accuracies\": ");
+		json_number(&b, right);
+	}
 	buf_addf(&b,
 		 ", \"tokens\": %llu, \"trained\": %llu, \"sequences\": %llu, "
 		 "\"tokens_per_second\": %.1f}\n",
@@ -113,19 +148,45 @@ static int run(const struct args *o, struct err *e)
 	struct batches *b = NULL;
 	struct progress *p = NULL;
 	struct eval_result res;
+	const struct prefer *rl = prefer_find(o->rl);
+	struct runtime_options how = o->model;
 	if (!o->data)
 		return err_set(e, ERR_USAGE, "eval: --data FILE is missing");
-	TRY(runtime_open(&o->model, &r, e));
+	if (!rl && strcmp(o->rl, "none") != 0)
+		return err_set(e, ERR_USAGE,
+			       "eval: there is no loss of preferences '%.32s': dpo, ipo, orpo, "
+			       "kto, simpo",
+			       o->rl);
+	if (rl && rl->reference && !o->model.adapter)
+		return err_set(e, ERR_USAGE,
+			       "eval: '--rl %s' compares with the model without its adapter: give "
+			       "--adapter",
+			       o->rl);
+	if (rl) {
+		snprintf(how.prefer.name, sizeof how.prefer.name, "%s", rl->name);
+		how.prefer.beta = o->rl_beta;
+		how.prefer.gamma = 0.5;
+		how.prefer.good = how.prefer.bad = 1;
+		how.prefer.likelihood = rl->likelihood && !strcmp(rl->likelihood, "cpo_alpha");
+	}
+	TRY(runtime_open(&how, &r, e));
 	const struct dataset_source src = { .path = o->data, .type = o->type };
 	const struct dataset_options dopt = { .tok = r.tok,
 					      .chat = r.chat,
 					      .sequence_len = o->sequence_len,
 					      .train_on_inputs = o->train_on_inputs,
+					      .prefer = rl ? rl->data : PREFER_NONE,
 					      .skip_bad_records = o->skip_bad_records };
 	const struct batch_options bopt = { .sequence_len = o->sequence_len,
 					    .micro_batch_size = o->micro_batch_size,
+					    .prompt_labels = rl && rl->prompts,
 					    .accumulation = 1 };
 	int rc = 0;
+	if (rl && rl->reference && (r.stage.opt.lora.save_embed || r.stage.opt.lora.save_head))
+		TRYOUT(err_set(e, ERR_UNSUPPORTED,
+			       "eval: this adapter has modules trained whole: the model without "
+			       "them is not held beside it, so '--rl %s' cannot be computed",
+			       o->rl));
 	TRYOUT(dataset_load(&src, 1, &dopt, &d, e));
 	TRYOUT(batches_new(d, &bopt, &b, e));
 	TRYOUT(progress_new(cli_write_stderr, NULL, cli_look(), &p, e));

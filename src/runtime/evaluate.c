@@ -6,6 +6,22 @@
 #include "base/err.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Of preferences: what the model without its adapter says of the answers. */
+static int refer(struct slot *sl, struct stage_batch b, const struct microbatch *mb, struct err *e)
+{
+	const struct prefer *loss = prefer_find(sl->stage->opt.prefer.name);
+	if (!mb->pairs || !loss || !loss->reference)
+		return 0;
+	memset(mb->pairs->ref, 0, mb->nseq * sizeof *mb->pairs->ref);
+	b.base = true;
+	TRY(stage_begin(sl, &b, e));
+	TRY(stage_forward(sl, e));
+	memcpy(mb->pairs->ref, sl->pair, mb->nseq * sizeof *mb->pairs->ref);
+	stage_end(sl);
+	return 0;
+}
 
 static int evaluate_microbatch(struct slot *sl, const struct microbatch *mb, uint64_t index,
 			       struct eval_result *r, double *sum, struct err *e)
@@ -16,13 +32,22 @@ static int evaluate_microbatch(struct slot *sl, const struct microbatch *mb, uin
 				       .id = mb->id,
 				       .pos = mb->pos,
 				       .label = mb->label,
+				       .nrows = mb->nrows,
+				       .row = mb->row,
+				       .pairs = mb->pairs,
 				       .start = mb->start };
+	TRY(refer(sl, b, mb, e));
 	TRY(stage_begin(sl, &b, e));
 	TRY(stage_forward(sl, e));
 	*sum += sl->loss;
 	r->tokens += mb->n;
 	r->sequences += mb->nseq;
-	r->trained += (uint64_t)sl->trained;
+	r->trained += mb->pairs ? mb->nrows : (uint64_t)sl->trained;
+	r->right += sl->hits;
+	for (int k = 0; k < 2; k++) {
+		r->reward[k] += sl->score.reward[k];
+		r->rewarded[k] += sl->score.rewarded[k];
+	}
 	stage_end(sl);
 	return 0;
 }

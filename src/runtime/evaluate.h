@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* evaluate.h - the token-mean loss of a model on data. */
+/* evaluate.h - the token-mean loss of a model on data; of preferences (runtime_options.prefer) the
+ * mean over the rows, against the model without its adapter. */
 #ifndef HS_RUNTIME_EVALUATE_H
 #define HS_RUNTIME_EVALUATE_H
 
@@ -7,8 +8,11 @@
 #include "runtime/runtime.h"
 
 struct eval_result {
-	double loss; /* mean over trained tokens; perplexity is exp(loss) */
-	uint64_t tokens, trained, sequences;
+	double loss;                         /* mean over trained tokens; perplexity is exp(loss) */
+	uint64_t tokens, trained, sequences; /* trained: rows, of preferences */
+	uint64_t right;                      /* likeliest tokens; rows of the right sign */
+	double reward[2];                    /* sums over the chosen and the rejected answers, */
+	uint64_t rewarded[2];                /* and how many */
 	double seconds;
 };
 

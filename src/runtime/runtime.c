@@ -311,6 +311,7 @@ int runtime_open(const struct runtime_options *o, struct runtime *r, struct err 
 	TRYOUT(runtime_dtype(r->dev, o->compute_dtype, &so.act, e));
 	so.last = r->cfg.layers;
 	so.quantize = o->load_in_4bit;
+	so.prefer = o->prefer;
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
 		TRYOUT(peft_read(o->adapter, &r->arena, &r->adapter, e));

@@ -53,6 +53,7 @@ struct runtime_options {
 	bool load_in_4bit, double_quant;
 	const char *chat_template; /* NULL: recognised */
 	bool need_tokenizer;
+	struct prefer_options prefer; /* of evaluate.h */
 };
 
 struct runtime {
