@@ -145,7 +145,7 @@ class Piece:
         self.o, self.number, self.want, self.mounted = o, number, want, mounted
         self.rng = random.Random(f"{o.seed} {number}")
         self.n = o.workers or self.rng.randint(3, 5)
-        self.work, self.net = work, Net(self.n + 1, f"hc{os.getpid()}")
+        self.work, self.net = work, Net(self.n + 1, f"h{os.getpid()}x{number % 100}")
         self.events, self.later, self.step, self.stepped = [], [], 0, time.monotonic()
         self.two_apart = False
         self.lost = []  # events noticed, without a step since
@@ -341,16 +341,16 @@ class Piece:
     def do_disk_full(self, i, box, seconds, e):
         box.busy = True
         path = f"{self.work}/disk/filler"
-        with open(path, "wb") as f:
-            try:
-                while True:
-                    f.write(bytes(1 << 16))
-                    f.flush()
-            except OSError:
-                pass
+        try:
+            with open(path, "wb", buffering=0) as f:
+                while f.write(bytes(1 << 12)):
+                    pass
+        except OSError:
+            pass
 
         def room():
-            os.unlink(path)
+            if os.path.exists(path):
+                os.unlink(path)
             self.was_full = time.monotonic()
             self.free(box)
 
@@ -509,7 +509,7 @@ def main():
     os.environ.update(OMP_NUM_THREADS="1", GOMP_SPINCOUNT="1000")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     events, status, pieces = [], 0, 0
-    with tempfile.TemporaryDirectory(prefix="hs-chaos-") as top:
+    with tempfile.TemporaryDirectory(prefix="hs-chaos-", ignore_cleanup_errors=True) as top:
         want = prepare(o, top)
         while pieces < o.pieces or len(events) < o.events:
             pieces += 1
@@ -525,9 +525,9 @@ def main():
                 ).returncode
                 == 0
             )
-            piece = Piece(o, pieces, work, want, mounted)
-            began = time.monotonic()
+            piece, began = None, time.monotonic()
             try:
+                piece = Piece(o, pieces, work, want, mounted)
                 why = piece.play()
                 if why:
                     piece.show()
@@ -535,7 +535,8 @@ def main():
                 elif o.verbose:
                     piece.show(piece.box[:1])
             finally:
-                piece.close()
+                if piece:
+                    piece.close()
                 if mounted:
                     run("umount", f"{work}/disk", check=False)
             events += piece.events
