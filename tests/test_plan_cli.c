@@ -151,6 +151,7 @@ static void test_description(void **state)
 	assert_non_null(strstr(out, "M40 (M40): 5.18 TFLOP/s, 74 % of the data sheet's 7"));
 	assert_non_null(strstr(out, "because 'M40' has no native 16-bit format"));
 	assert_non_null(strstr(out, "limits the job"));
+	assert_non_null(strstr(out, "Without M40, cpu the job would compute in float16: "));
 	snprintf(args, sizeof args,
 		 "grep -q 'estimated' %s/o/plan.json && grep -q '(estimated)' "
 		 "%s/o/architecture.dot && grep -q 'nothing was measured' %s/o/profile.html && "

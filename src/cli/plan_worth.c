@@ -3,9 +3,12 @@
 #include "cli/plan_worth.h"
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "plan/cards.h"
+#include "plan/describe.h"
 #include "plan/uniform.h"
 
 #include <math.h>
@@ -144,6 +147,10 @@ int plan_worth_compare(const struct job_plan *j, const char *text, struct prices
 				{ .euro = NAN } };
 	struct profile other = { 0 };
 	struct buf notes = BUF_INIT;
+	if (j->options.manual)
+		return err_set(e, ERR_USAGE,
+			       "--compare-with: a given plan is for one cluster only; leave --plan "
+			       "and 'shard_plan' out");
 	int rc = prices ? prices_sum(prices, &j->profile, &c[0].euro, e) : 0;
 
 	if (rc >= 0)
@@ -168,5 +175,61 @@ int plan_worth_compare(const struct job_plan *j, const char *text, struct prices
 	}
 	profile_release(&other);
 	buf_release(&notes);
+	return rc;
+}
+
+/* The ids that keep the job from a 16-bit format, or from bfloat16, behind those of `without`;
+ * returns how many are new. */
+static size_t oldest(const struct profile *p, const struct opt_list *without, const char **id,
+		     struct buf *names)
+{
+	const enum card_native most = strcmp(p->dtype, "float32") ? CARD_F16 : CARD_NO16;
+	size_t n = 0;
+
+	for (size_t i = 0; i < without->n; i++)
+		id[i] = without->item[i];
+	for (int i = 0; i < p->devices; i++) {
+		const struct card *c = card_find(p->device[i].kind);
+		if ((c ? c->native : CARD_NO16) > most)
+			continue;
+		buf_addf(names, "%s%s", n ? ", " : "", p->device[i].id);
+		id[without->n + n++] = p->device[i].id;
+	}
+	return n;
+}
+
+static void say_faster(const struct plan *plan, const struct plan *other, const char *names,
+		       const char *dtype)
+{
+	const double ms = other->simulated_ms, was = plan->simulated_ms;
+	printf("Without %s the job would compute in %s: %.0f ms, %.2g times as %s.\n", names, dtype,
+	       ms, ms < was ? was / ms : ms / was, ms < was ? "fast" : "long");
+}
+
+int plan_worth_dtype(const struct job_plan *j, const struct plan *plan, const char *path,
+		     const struct opt_list *without, struct err *e)
+{
+	const struct profile *p = &j->profile;
+	const char **id = mem_array(without->n + (size_t)p->devices, sizeof *id);
+	struct profile less = { 0 };
+	struct buf names = BUF_INIT;
+	struct plan other;
+	int rc = id ? 0 : err_set(e, ERR_NOMEM, "out of memory for an explanation");
+	const bool none = rc < 0 || j->options.manual || !strcmp(p->dtype, "bfloat16");
+	size_t n = none ? 0 : oldest(p, without, id, &names);
+
+	if (rc >= 0 && n && n < (size_t)p->devices) {
+		struct err why = { 0 };
+		/* a device that --add brought is not in the description: no line then */
+		if (profile_describe(path, id, without->n + n, &less, NULL, &why) >= 0 &&
+		    strcmp(less.dtype, p->dtype) != 0 &&
+		    planner_run(j->planner, &less, &j->options, &other, &why) >= 0) {
+			say_faster(plan, &other, names.p, less.dtype);
+			plan_release(&other);
+		}
+	}
+	profile_release(&less);
+	buf_release(&names);
+	mem_free(id);
 	return rc;
 }

@@ -4,6 +4,7 @@
 #ifndef HS_CLI_PLAN_WORTH_H
 #define HS_CLI_PLAN_WORTH_H
 
+#include "base/opt.h"
 #include "plan/worth.h"
 #include "train/job_plan.h"
 
@@ -15,5 +16,9 @@ void plan_worth_print(const struct profile *p, const struct plan *plan, double e
  * `prices` MAY be NULL; `path`: the description of the cluster, NULL: it was measured. */
 int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices,
 		       const char *path, bool json, struct err *e);
+/* Where the dtype of a description's job is what its oldest devices have: one line, what the others
+ * would do without them in their own. `without`: what is left out already. */
+int plan_worth_dtype(const struct job_plan *j, const struct plan *plan, const char *path,
+		     const struct opt_list *without, struct err *e);
 
 #endif
