@@ -18,9 +18,9 @@
 
 /* A sanitizer build takes several times as long: fewer clusters. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SMALL = 60, LARGE = 150 };
+enum { SMALL = 60, LARGE = 150, GROUPED = 20 };
 #else
-enum { SMALL = 500, LARGE = 2000 };
+enum { SMALL = 500, LARGE = 2000, GROUPED = 200 };
 #endif
 
 static struct plan_options opts(void)
@@ -105,6 +105,56 @@ static void test_equals_exhaustive(void **state)
 	print_message("heuristics alone: the best in %d, at most %.2f %% slower\n", exact,
 		      gap * 100);
 	assert_true(solved > SMALL / 2 && none > 0);
+}
+
+/* With groups: `best` against all groupings of small clusters. */
+static void test_groups_are_near_the_best(void **state)
+{
+	int solved = 0, grouped = 0, same = 0;
+	double worst = 0, gain = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= GROUPED; seed++) {
+		struct plan_options o = opts(), alone;
+		struct profile p;
+		struct plan best, all, pipeline;
+		struct err e = { 0 }, e2 = { 0 };
+
+		assert_int_equal(cluster_make(500 + seed, 4, 8, &p), 0);
+		o.share_auto = seed % 2;
+		o.order = seed % 3 ? SUM_FAST : SUM_EXACT;
+		alone = o;
+		o.groups = true;
+		int a = planner_run(&planner_best, &p, &o, &best, &e),
+		    b = planner_run(&planner_exhaustive, &p, &o, &all, &e2);
+		if (a != b)
+			fail_msg("cluster %llu: best %d (%s), exhaustive %d (%s)",
+				 (unsigned long long)seed, a, e.msg, b, e2.msg);
+		if (a >= 0) {
+			const double d = best.simulated_ms / all.simulated_ms - 1;
+			worst = d > worst ? d : worst;
+			same += d < 1e-9;
+			if (d > 0.01)
+				fail_msg("cluster %llu: best %.9g ms, exhaustive %.9g ms",
+					 (unsigned long long)seed, best.simulated_ms,
+					 all.simulated_ms);
+			assert_true(best.executable && best.fits && all.executable);
+			check_memory(&best, seed);
+			solved++;
+			if (planner_run(&planner_best, &p, &alone, &pipeline, &e2) >= 0) {
+				grouped += best.simulated_ms < pipeline.simulated_ms * 0.99;
+				gain = fmax(gain, pipeline.simulated_ms / best.simulated_ms - 1);
+				plan_release(&pipeline);
+			}
+			plan_release(&best);
+			plan_release(&all);
+		}
+		profile_release(&p);
+	}
+	print_message("%d clusters with groups: the best in %d, at most %.2f %% slower; groups are "
+		      "faster than a pipeline in %d, by up to %.0f %%\n",
+		      solved, same, 100 * worst, grouped, 100 * gain);
+	assert_true(solved > GROUPED / 2 && grouped > 0);
 }
 
 /* Of a step with a reference every layer's forward pass counts twice, and the head's. */
@@ -198,7 +248,7 @@ static void test_never_worse(void **state)
 				assert_true(e2.code == ERR_USAGE);
 				continue;
 			}
-			if (other.fits && (o.groups || other.executable)) {
+			if (other.fits && other.executable) {
 				if (rc < 0)
 					fail_msg("cluster %llu: %s has a plan, best has none (%s)",
 						 (unsigned long long)seed, row->name, e.msg);
@@ -213,7 +263,11 @@ static void test_never_worse(void **state)
 		}
 		if (rc == 0) {
 			plans++;
-			groups += !best.executable;
+			for (int k = 0; k < best.stages; k++)
+				if (best.stage[k].members > 1) {
+					groups++;
+					break;
+				}
 			plan_release(&best);
 		}
 		profile_release(&p);
@@ -228,6 +282,7 @@ static void test_never_worse(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive),
+					    cmocka_unit_test(test_groups_are_near_the_best),
 					    cmocka_unit_test(test_forward_passes),
 					    cmocka_unit_test(test_one_device_keeps_least),
 					    cmocka_unit_test(test_never_worse) };

@@ -92,8 +92,8 @@ static const struct opt rows[] = {
 	{ .key = "groups",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, groups),
-	  .help = "also stages that several devices share; the plan says whether it can be "
-		  "executed" },
+	  .def = "true",
+	  .help = "also stages that several devices share" },
 	{ .key = "effort",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, effort),
@@ -214,6 +214,7 @@ static void job_options(const struct args *a, struct question *j, bool ranks)
 	if (a->reserve >= 0)
 		o->reserve_gib = a->reserve;
 	o->groups = a->groups;
+	o->share_auto |= !j->config;
 	o->effort = a->effort;
 	if (a->schedule)
 		o->sched = sched_find(a->schedule);

@@ -4,6 +4,8 @@
  * cases that `best` finds the fastest pipeline, so it is written as simply as possible; larger
  * cases are refused.
  *
+ * With the option `groups` also every grouping of the devices (best_groups.c).
+ *
  * Its only shortcut: a split in which the work of one stage takes as long as the best plan so far
  * is not simulated. */
 #include <math.h>
@@ -85,6 +87,30 @@ static double how_many(int devices, int layers)
 	return all;
 }
 
+/* `found`: what the pipelines came to, 0 for a plan in `out`. */
+static int try_groups(const struct profile *p, const struct plan_options *o, struct plan *out,
+		      int found, struct err *e)
+{
+	struct plan other = { .mem = ARENA_INIT, .over_device = -1 };
+	struct err why = { 0 };
+	bool any = found == 0;
+	int rc = search_groups_all(p, o, &other, &why);
+	if (rc < 0) {
+		*e = why;
+		return rc;
+	}
+	const bool some = rc == 1;
+	if (any)
+		TRYOUT(plan_simulate(p, o, out, e));
+	if (some)
+		TRYOUT(search_faster(p, o, &other, out, &any, e));
+	rc = any ? 0 : found;
+	out->proven &= any;
+out:
+	plan_release(&other);
+	return rc;
+}
+
 static int plan_exhaustive(const struct profile *p, const struct plan_options *o, struct plan *out,
 			   struct err *e)
 {
@@ -106,6 +132,8 @@ static int plan_exhaustive(const struct profile *p, const struct plan_options *o
 	rc = isinf(w.s.best.step_s) ? search_nothing_fits(&w.s, e)
 				    : search_plan(&w.s, &w.s.best, out, e);
 	out->proven = rc == 0;
+	if (o->groups && p->devices > 1)
+		rc = try_groups(p, o, out, rc, e);
 out:
 	search_release(&w.s);
 	return rc;
@@ -113,6 +141,6 @@ out:
 
 const struct planner planner_exhaustive = {
 	.name = "exhaustive",
-	.help = "every pipeline; small clusters only",
+	.help = "every plan; small clusters only",
 	.plan = plan_exhaustive,
 };

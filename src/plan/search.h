@@ -64,4 +64,17 @@ int search_heuristic(struct search *s, int64_t effort, struct err *e);
  * `nodes` nodes. */
 int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *e);
 
+/* Groups (best_groups.c), for clusters of at most SEARCH_GROUPED devices: 1: *out is the fastest
+ * plan found whose stages several devices may share; 0: none fits. `known` (MAY be NULL) is a
+ * pipeline to begin with. */
+enum { SEARCH_GROUPED = 64 };
+int search_groups(const struct profile *p, const struct plan_options *o, const struct plan *known,
+		  int64_t effort, struct plan *out, struct err *e);
+/* The same by judging all groupings, with one chunk a stage; ERR_USAGE where they are too many. */
+int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,
+		      struct err *e);
+/* Keeps the faster of two plans in `out`; *found: there is one. */
+int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
+		  struct plan *out, bool *found, struct err *e);
+
 #endif

@@ -145,6 +145,7 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
 	p->options.share_auto = c->shard == SHARD_AUTO;
+	p->options.groups = true;
 	p->options.offload = c->offload_bits;
 	p->options.offload_auto = c->offload_auto;
 }
@@ -170,6 +171,7 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 		    struct err *e)
 {
 	struct buf b = BUF_INIT;
+	p->options.groups = false; /* of links nothing is known */
 	buf_addf(&b,
 		 "{\"version\": 1, \"model\": {\"name\": \"assumed\", \"layers\": %lld, "
 		 "\"hidden\": %lld, \"parameters\": 1e9, "

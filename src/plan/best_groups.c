@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* best_groups.c - plans whose stages several devices share, judged by the simulator like all others.
+ *
+ * A grouping says of each device which stage it belongs to, and how many layers each stage has. The
+ * rest follows: the microbatches of a stage are dealt to its devices by their speed, and where it
+ * would not fit the devices share the training state (what `shard: auto` allows).
+ *
+ * Starting points: the best pipeline, all devices in one group, a group of each host's, a group of
+ * each kind, and some at random. Then, step by step: a device to another stage, to a stage of its own, or out; layers
+ * from one stage to another; two stages change places; another microbatch size. The first change that is faster is kept,
+ * until there is none; then two devices of the best one are moved at random, and it begins again,
+ * until the effort is spent. A grouping that does not fit is judged by how much
+ * memory is missing, so that the way to one that fits is found.
+ *
+ * For the row `exhaustive` all groupings of a small cluster are judged instead, with all layers. */
+#include "plan/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum { DEVICES = SEARCH_GROUPED, STARTS = 12, KNOWN = 3, KICKS = 64 };
+enum { OUT = -1 };
+
+struct grouping {
+	int stages, m;
+	int of[DEVICES], layers[DEVICES]; /* the stage of a device; layers of a stage */
+	double cost;                      /* milliseconds; above TOO_BIG: it does not fit */
+};
+
+#define TOO_BIG 1e12
+/* of the step time: groups must be that much faster than the best pipeline */
+#define GROUPS_GAIN 0.99
+/* a change may be slower by this factor before its layers are moved */
+#define NEAR 1.25
+#define MOST_GROUPINGS 2e6
+
+struct groups {
+	const struct profile *p;
+	const struct plan_options *o;
+	struct plan plan; /* of the last grouping that was judged */
+	int64_t left;     /* instructions that may still be simulated */
+};
+
+static double speed(const struct groups *g, int device, int m)
+{
+	const struct profile_device *d = &g->p->device[device];
+	return 1 / (curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m));
+}
+
+static const struct sched *sched_of(const struct groups *g)
+{
+	return g->o->sched && !g->o->sched->gathers ? g->o->sched : sched_default();
+}
+
+/* The microbatches of a stage, one after the other to the device that would end first with it. */
+static void deal(const struct groups *g, struct plan_stage *s, int m, int microbatches)
+{
+	for (int left = microbatches; left > 0; left--) {
+		double least = INFINITY;
+		int pick = 0;
+		for (int i = 0; i < s->members; i++) {
+			const double t = (s->member[i].microbatches + 1) /
+					 speed(g, s->member[i].device, m);
+			if (t < least) {
+				least = t;
+				pick = i;
+			}
+		}
+		s->member[pick].microbatches++;
+	}
+}
+
+static int make_plan(struct groups *g, const struct grouping *x, struct err *e)
+{
+	struct plan *plan = &g->plan;
+	plan_release(plan);
+	*plan = (struct plan){ .mem = ARENA_INIT, .over_device = -1 };
+	TRY(plan_alloc(plan, x->stages, 1, e));
+	plan->sched = sched_of(g);
+	plan->order = g->o->order ? g->o->order : SUM_FAST;
+	plan->microbatch = x->m;
+	plan->microbatches = g->p->global_batch / x->m;
+	for (int k = 0, at = 0; k < x->stages; k++) {
+		struct plan_stage *s = &plan->stage[k];
+		int n = 0;
+		for (int d = 0; d < g->p->devices; d++)
+			n += x->of[d] == k;
+		TRY(plan_stage_members(plan, k, n, e));
+		n = 0;
+		for (int d = 0; d < g->p->devices; d++)
+			if (x->of[d] == k)
+				s->member[n++] = (struct plan_member){ .device = d,
+								       .microbatch = x->m,
+								       .state_share = 1 };
+		deal(g, s, x->m, plan->microbatches);
+		s->recompute = g->o->recompute == PLAN_RECOMPUTE_ALWAYS;
+		plan->first[k] = at;
+		at += x->layers[k];
+		plan->first[k + 1] = at;
+	}
+	return 0;
+}
+
+static int simulate(struct groups *g, struct err *e)
+{
+	int64_t members = 0;
+	for (int k = 0; k < g->plan.stages; k++)
+		members += g->plan.stage[k].members;
+	/* about: forward, backward, a message each way */
+	g->left -= 200 + 6 * members * g->plan.microbatches;
+	return plan_simulate(g->p, g->o, &g->plan, e);
+}
+
+static void recompute_where_over(struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			plan->stage[k].recompute |= plan->stage[k].member[i].memory_gib >
+						    plan->stage[k].member[i].limit_gib;
+}
+
+/* The plan of a grouping with what makes it fit, the cheapest first. */
+static int fit(struct groups *g, struct err *e)
+{
+	struct plan *plan = &g->plan;
+	TRY(simulate(g, e));
+	if (!plan->fits && g->o->share_auto) {
+		for (int k = 0; k < plan->stages; k++)
+			plan_share_state(g->p, g->o, &plan->stage[k]);
+		TRY(simulate(g, e));
+	}
+	if (!plan->fits && g->o->recompute == PLAN_RECOMPUTE_AUTO) {
+		recompute_where_over(plan);
+		TRY(simulate(g, e));
+	}
+	if (!plan->fits && g->o->share_auto && plan->stages == 1 && plan->stage[0].members > 1 &&
+	    !g->o->sched) {
+		TRY(plan_shard_values(plan, plan_most_chunks(plan), e));
+		TRY(simulate(g, e));
+	}
+	return 0;
+}
+
+/* The grouping's cost; `g->plan` is its plan. */
+static int judge(struct groups *g, struct grouping *x, struct err *e)
+{
+	x->cost = INFINITY;
+	if (x->stages < 1 || x->stages > g->p->layers ||
+	    (g->o->must_use >= 0 && x->of[g->o->must_use] == OUT))
+		return 0;
+	TRY(make_plan(g, x, e));
+	int rc = plan_check(g->p, &g->plan, e);
+	if (rc >= 0)
+		rc = fit(g, e);
+	if (rc < 0) {
+		if (rc == ERR_NOMEM || rc == ERR_INTERNAL)
+			return rc;
+		err_clear(e);
+		return 0;
+	}
+	if (g->plan.fits && !g->plan.executable)
+		return 0;
+	x->cost = g->plan.fits ? g->plan.simulated_ms : TOO_BIG * (1 + g->plan.over_gib);
+	return 0;
+}
+
+/* ---- changes ---- */
+
+/* Layers by the speeds of the stages. */
+static void fill(const struct groups *g, struct grouping *x)
+{
+	double of[DEVICES] = { 0 }, all = 0, sum = 0;
+	int at = 0;
+	for (int d = 0; d < g->p->devices; d++)
+		if (x->of[d] != OUT) {
+			of[x->of[d]] += speed(g, d, x->m);
+			all += speed(g, d, x->m);
+		}
+	for (int k = 0; k < x->stages; k++) {
+		sum += of[k];
+		int end = (int)lround(g->p->layers * sum / all);
+		const int behind = x->stages - 1 - k;
+		end = end > g->p->layers - behind ? g->p->layers - behind : end;
+		end = end < at + 1 ? at + 1 : end;
+		x->layers[k] = end - at;
+		at = end;
+	}
+}
+
+/* Stages without a device are taken out. */
+static void close_gaps(const struct groups *g, struct grouping *x)
+{
+	for (int k = 0; k < x->stages;) {
+		bool any = false;
+		for (int d = 0; d < g->p->devices; d++)
+			any |= x->of[d] == k;
+		if (any) {
+			k++;
+			continue;
+		}
+		for (int d = 0; d < g->p->devices; d++)
+			x->of[d] -= x->of[d] > k;
+		x->stages--;
+	}
+}
+
+/* 1: the change is better and has become *now. */
+static int keep_if_better(struct groups *g, struct grouping *now, struct grouping *x, struct err *e)
+{
+	TRY(judge(g, x, e));
+	if (!(x->cost < now->cost * (1 - 1e-9)))
+		return 0;
+	*now = *x;
+	return 1;
+}
+
+static int move_layers(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int a = 0; a < now->stages; a++)
+		for (int b = 0; b < now->stages; b++)
+			for (int n = 1; n <= 4 && g->left > 0; n *= 2) {
+				struct grouping x = *now;
+				if (a == b || x.layers[a] <= n)
+					continue;
+				x.layers[a] -= n;
+				x.layers[b] += n;
+				const int rc = keep_if_better(g, now, &x, e);
+				if (rc)
+					return rc;
+			}
+	return 0;
+}
+
+/* A change whose layers are dealt by speed alone: where it is near, they are moved too. */
+static int keep_if_near(struct groups *g, struct grouping *now, struct grouping *x, struct err *e)
+{
+	int rc = keep_if_better(g, now, x, e);
+	if (rc || !(x->cost < now->cost * NEAR))
+		return rc;
+	for (rc = 1; rc > 0 && g->left > 0;)
+		rc = move_layers(g, x, e);
+	if (rc < 0 || !(x->cost < now->cost * (1 - 1e-9)))
+		return rc;
+	*now = *x;
+	return 1;
+}
+
+/* Device d to stage `to`; `own`: to a new one before it. */
+static int move_device(struct groups *g, struct grouping *now, int d, int to, bool own,
+		       struct err *e)
+{
+	struct grouping x = *now;
+	if (own) {
+		if (x.stages == DEVICES)
+			return 0;
+		for (int i = 0; i < g->p->devices; i++)
+			x.of[i] += x.of[i] >= to;
+		x.stages++;
+	}
+	x.of[d] = to;
+	close_gaps(g, &x);
+	if (!x.stages || x.stages > g->p->layers)
+		return 0;
+	fill(g, &x);
+	return keep_if_near(g, now, &x, e);
+}
+
+static int move_devices(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int d = 0; d < g->p->devices; d++) {
+		for (int to = OUT; to < now->stages && g->left > 0; to++) {
+			const int rc = to == now->of[d] ? 0 : move_device(g, now, d, to, false, e);
+			if (rc)
+				return rc;
+		}
+		for (int to = 0; to <= now->stages && g->left > 0; to++) {
+			const int rc = move_device(g, now, d, to, true, e);
+			if (rc)
+				return rc;
+		}
+	}
+	return 0;
+}
+
+static int swap_stages(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int a = 0; a < now->stages; a++)
+		for (int b = a + 1; b < now->stages && g->left > 0; b++) {
+			struct grouping x = *now;
+			for (int d = 0; d < g->p->devices; d++)
+				x.of[d] = now->of[d] == a ? b : now->of[d] == b ? a : now->of[d];
+			x.layers[a] = now->layers[b];
+			x.layers[b] = now->layers[a];
+			const int rc = keep_if_better(g, now, &x, e);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+static int change_size(struct groups *g, struct grouping *now, struct err *e)
+{
+	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(g->p, g->o, size, SEARCH_MAX_SIZES);
+	for (int z = 0; z < sizes && g->left > 0; z++) {
+		struct grouping x = *now;
+		x.m = size[z];
+		const int rc = x.m == now->m ? 0 : keep_if_better(g, now, &x, e);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int improve(struct groups *g, struct grouping *now, struct err *e)
+{
+	int rc = 1;
+	while (rc > 0 && g->left > 0) {
+		rc = move_devices(g, now, e);
+		if (rc == 0)
+			rc = move_layers(g, now, e);
+		if (rc == 0)
+			rc = swap_stages(g, now, e);
+		if (rc == 0)
+			rc = change_size(g, now, e);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+/* Two devices of the best grouping to random stages, new ones among them; improved again. */
+static int kick(struct groups *g, struct grouping *best, uint64_t turn, struct err *e)
+{
+	const struct rng_key key = rng_key(rng_fold(0x6b69636b, turn));
+	struct grouping x = *best;
+	for (uint64_t i = 0; i < 2; i++) {
+		const uint64_t d = rng_below(key, 2 * i, (uint64_t)g->p->devices),
+			       to = rng_below(key, 2 * i + 1, (uint64_t)x.stages + 1);
+		x.of[d] = (int)to;
+		x.stages += (int)to == x.stages;
+		close_gaps(g, &x);
+	}
+	if (x.stages > g->p->layers)
+		return 0;
+	fill(g, &x);
+	TRY(judge(g, &x, e));
+	TRY(x.cost < INFINITY ? improve(g, &x, e) : 0);
+	if (x.cost < best->cost)
+		*best = x;
+	return 0;
+}
+
+/* ---- starting points ---- */
+
+static bool same_kind(const struct profile *p, int a, int b)
+{
+	return !strcmp(p->device[a].kind, p->device[b].kind);
+}
+
+/* Every device to a random one of a random number of stages. */
+static void scatter(const struct groups *g, int which, struct grouping *x)
+{
+	const struct rng_key key = rng_key(rng_fold(0x67726f75, (uint64_t)which));
+	const int most = g->p->devices < g->p->layers ? g->p->devices : g->p->layers;
+	x->stages = 1 + (int)rng_below(key, 0, (uint64_t)most);
+	for (int d = 0; d < g->p->devices; d++)
+		x->of[d] = (int)rng_below(key, 1 + (uint64_t)d, (uint64_t)x->stages);
+	close_gaps(g, x);
+	fill(g, x);
+}
+
+/* 0: all devices are one group; 1: those of each host are; 2: those of each kind; above KNOWN:
+ * random ones. False: it is one of those before. */
+static bool start(const struct groups *g, int which, struct grouping *x)
+{
+	const struct profile *p = g->p;
+	x->stages = 0;
+	if (which > KNOWN) {
+		scatter(g, which, x);
+		return true;
+	}
+	for (int d = 0; d < p->devices; d++) {
+		int like = which == 0 ? 0 : d;
+		for (int i = d - 1; i >= 0 && which > 0; i--)
+			if (which == 1 ? p->device[i].host == p->device[d].host
+				       : same_kind(p, i, d))
+				like = i;
+		x->of[d] = like == d ? x->stages : x->of[like];
+		x->stages += like == d;
+	}
+	if (x->stages > p->layers || (which > 0 && x->stages == 1))
+		return false;
+	fill(g, x);
+	return true;
+}
+
+/* A plan of single devices as a grouping. */
+static bool of_plan(const struct groups *g, const struct plan *plan, struct grouping *x)
+{
+	if (plan->chunks != 1)
+		return false;
+	for (int d = 0; d < g->p->devices; d++)
+		x->of[d] = OUT;
+	x->stages = plan->stages;
+	x->m = plan->microbatch;
+	for (int k = 0; k < plan->stages; k++) {
+		x->layers[k] = plan_layers(plan, k);
+		for (int i = 0; i < plan->stage[k].members; i++)
+			x->of[plan->stage[k].member[i].device] = k;
+	}
+	return true;
+}
+
+/* ---- all of them ---- */
+
+/* How many groupings with their layers there are: maps of the devices onto the stages (and out), by
+ * inclusion and exclusion, times the ways to cut the layers. */
+static double how_many(const struct profile *p)
+{
+	double all = 0, cuts = 1;
+	for (int k = 1; k <= p->devices && k <= p->layers; k++) {
+		double maps = 0, choose = 1;
+		if (k > 1)
+			cuts *= (double)(p->layers - k + 1) / (k - 1);
+		for (int j = 0; j <= k; j++) {
+			maps += (j % 2 ? -1 : 1) * choose * pow(k + 1 - j, p->devices);
+			choose *= (double)(k - j) / (j + 1);
+		}
+		all += maps * cuts;
+	}
+	return all;
+}
+
+static int all_layers(struct groups *g, struct grouping *x, int stage, int left,
+		      struct grouping *best, struct err *e)
+{
+	if (stage + 1 < x->stages) {
+		for (int n = 1; n <= left - (x->stages - 1 - stage); n++) {
+			x->layers[stage] = n;
+			TRY(all_layers(g, x, stage + 1, left - n, best, e));
+		}
+		return 0;
+	}
+	x->layers[stage] = left;
+	TRY(judge(g, x, e));
+	if (x->cost < best->cost)
+		*best = *x;
+	return 0;
+}
+
+static int all_stages(struct groups *g, struct grouping *x, int device, struct grouping *best,
+		      struct err *e)
+{
+	if (device < g->p->devices) {
+		for (int k = OUT; k < x->stages; k++) {
+			x->of[device] = k;
+			TRY(all_stages(g, x, device + 1, best, e));
+		}
+		return 0;
+	}
+	struct grouping closed = *x;
+	close_gaps(g, &closed);
+	return closed.stages == x->stages ? all_layers(g, x, 0, g->p->layers, best, e) : 0;
+}
+
+static int judge_all(struct groups *g, const int *size, int sizes, struct grouping *best,
+		     struct err *e)
+{
+	struct grouping x = { 0 };
+	for (int z = 0; z < sizes; z++)
+		for (int k = 1; k <= g->p->devices && k <= g->p->layers; k++) {
+			x.m = size[z];
+			x.stages = k;
+			TRY(all_stages(g, &x, 0, best, e));
+		}
+	return 0;
+}
+
+/* ---- */
+
+/* Takes the plan of the best grouping; 0: none fits. */
+static int finish(struct groups *g, struct grouping *best, struct plan *out, struct err *e)
+{
+	int rc = 0;
+	if (best->cost < TOO_BIG) {
+		TRYOUT(judge(g, best, e));
+		*out = g->plan;
+		return 1;
+	}
+out:
+	plan_release(&g->plan);
+	return rc;
+}
+
+int search_groups(const struct profile *p, const struct plan_options *o, const struct plan *known,
+		  int64_t effort, struct plan *out, struct err *e)
+{
+	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), n = 0,
+				    rc = 0;
+	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = effort };
+	struct grouping x, best = { .cost = INFINITY }, first[STARTS];
+	if (how_many(p) * sizes * (200.0 + 6.0 * p->devices * p->global_batch) < (double)effort) {
+		TRYOUT(judge_all(&g, size, sizes, &best, e));
+		return finish(&g, &best, out, e);
+	}
+	for (int i = 0; i < STARTS; i++) {
+		first[n].cost = INFINITY;
+		for (int z = 0; z < sizes; z++) {
+			x.m = size[z];
+			if (i == KNOWN ? z > 0 || !known || !of_plan(&g, known, &x)
+					    : !start(&g, i, &x))
+				break;
+			TRYOUT(judge(&g, &x, e));
+			if (x.cost < first[n].cost)
+				first[n] = x;
+		}
+		n += first[n].cost < INFINITY;
+	}
+	int64_t left = g.left;
+	for (int i = 0; i < n; i++) {
+		/* what the first leave is for the others */
+		g.left = left / (n - i);
+		left -= g.left;
+		TRYOUT(improve(&g, &first[i], e));
+		left += g.left > 0 ? g.left : 0;
+		if (first[i].cost < best.cost)
+			best = first[i];
+	}
+	g.left = left;
+	for (uint64_t i = 0; i < KICKS && g.left > 0 && best.cost < INFINITY; i++)
+		TRYOUT(kick(&g, &best, i, e));
+	return finish(&g, &best, out, e);
+out:
+	plan_release(&g.plan);
+	return rc;
+}
+
+int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
+		  struct plan *out, bool *found, struct err *e)
+{
+	int rc = plan_check(p, other, e);
+
+	if (rc < 0)
+		return rc == ERR_NOMEM ? rc : 0;
+	TRY(plan_simulate(p, o, other, e));
+	if (!other->fits || !other->executable ||
+	    (*found && other->simulated_ms >= out->simulated_ms * GROUPS_GAIN) ||
+	    (o->must_use >= 0 && !plan_uses(other, o->must_use)))
+		return 0;
+	other->planner = out->planner;
+	other->predicted_ms = other->objective_ms = NAN;
+	other->examined = out->examined;
+	other->proven = false;
+	arena_release(&out->mem);
+	*out = *other;
+	*other = (struct plan){ .mem = ARENA_INIT };
+	*found = true;
+	return 0;
+}
+
+int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,
+		      struct err *e)
+{
+	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0;
+	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = INT64_MAX };
+	struct grouping best = { .cost = INFINITY };
+	const double many = how_many(p) * sizes;
+	if (many > MOST_GROUPINGS)
+		return err_set(e, ERR_USAGE,
+			       "exhaustive: %d devices and %d layers make up to %.2g groupings, "
+			       "more than %.0g; use 'best', or leave groups out",
+			       p->devices, p->layers, many, MOST_GROUPINGS);
+	TRYOUT(judge_all(&g, size, sizes, &best, e));
+	return finish(&g, &best, out, e);
+out:
+	plan_release(&g.plan);
+	return rc;
+}
