@@ -401,7 +401,7 @@ static void test_explanation(void **state)
 	assert_non_null(strstr(b.p,
 			       "No pipeline with one device a stage (schedule 1f1b, microbatches "
 			       "of 2) is faster: all were tried. Stages that several devices share "
-			       "were not tried (--groups).\n"));
+			       "were not tried (--no-groups).\n"));
 	buf_release(&b);
 	plan_release(&plan);
 	profile_release(&p);

@@ -63,8 +63,8 @@ static void deal(const struct groups *g, struct plan_stage *s, int m, int microb
 		double least = INFINITY;
 		int pick = 0;
 		for (int i = 0; i < s->members; i++) {
-			const double t = (s->member[i].microbatches + 1) /
-					 speed(g, s->member[i].device, m);
+			const double t =
+				(s->member[i].microbatches + 1) / speed(g, s->member[i].device, m);
 			if (t < least) {
 				least = t;
 				pick = i;
@@ -510,7 +510,7 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 		for (int z = 0; z < sizes; z++) {
 			x.m = size[z];
 			if (i == KNOWN ? z > 0 || !known || !of_plan(&g, known, &x)
-					    : !start(&g, i, &x))
+				       : !start(&g, i, &x))
 				break;
 			TRYOUT(judge(&g, &x, e));
 			if (x.cost < first[n].cost)

@@ -148,8 +148,7 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 		err_clear(e);
 		return 0;
 	}
-	if (other.fits && (o->groups || other.executable) &&
-	    (!out->any || other.simulated_ms < out->ms)) {
+	if (other.fits && other.executable && (!out->any || other.simulated_ms < out->ms)) {
 		out->any = true;
 		out->ms = other.simulated_ms;
 		snprintf(out->what, sizeof out->what, "%s", what);
@@ -159,13 +158,37 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 	return 0;
 }
 
+static bool has_groups(const struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++)
+		if (plan->stage[k].members > 1)
+			return true;
+	return false;
+}
+
+static int without_groups(const struct profile *p, const struct plan_options *o,
+			  const struct plan *plan, struct plan_rival *out, struct err *e)
+{
+	struct plan_options alone = *o;
+	struct plan_rival r = { .ms = INFINITY };
+	alone.groups = false;
+	if (!has_groups(plan))
+		return 0;
+	TRY(rival(p, planner_default(), &alone, plan, "no groups", &r, e));
+	if (r.any)
+		out->pipeline_ms = r.ms;
+	snprintf(out->pipeline_why, sizeof out->pipeline_why, "%s", r.why);
+	return 0;
+}
+
 int plan_second_best(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		     struct plan_rival *out, struct err *e)
 {
 	struct plan_options mine = lighter_options(o, 8);
 	char what[160];
 
-	*out = (struct plan_rival){ .ms = INFINITY };
+	*out = (struct plan_rival){ .ms = INFINITY, .pipeline_ms = NAN };
+	TRY(without_groups(p, &mine, plan, out, e));
 	for (size_t i = 0; sched_at(i) && !o->sched && plan->stages > 1; i++) {
 		if (sched_at(i) == plan->sched || sched_at(i)->gathers)
 			continue;
@@ -285,7 +308,31 @@ static void put_proof(const struct plan_options *o, struct buf *b)
 		buf_addf(b, "microbatches of %d)", o->microbatch);
 	buf_adds(b, " is faster: all were tried.");
 	buf_addf(b, " Stages that several devices share were %s.\n",
-		 o->groups ? "tried too, but not all of them" : "not tried (--groups)");
+		 o->groups ? "tried too, but not all of them" : "not tried (--no-groups)");
+}
+
+/* "a, b and c form a group, because a pipeline takes 4980.1 ms, 4.7 % slower: ..." */
+static void put_groups(const struct profile *p, const struct plan *plan, const struct plan_rival *r,
+		       struct buf *b)
+{
+	for (int k = 0; k < plan->stages; k++) {
+		const struct plan_stage *s = &plan->stage[k];
+		for (int i = 0; s->members > 1 && i < s->members; i++)
+			buf_addf(b, "%s%s", device_id(p, s->member[i].device),
+				 i + 2 < s->members   ? ", "
+				 : i + 1 < s->members ? " and "
+						      : " form a group");
+		if (s->members < 2)
+			continue;
+		if (!r || isnan(r->pipeline_ms)) {
+			buf_adds(b, r ? ", because no pipeline fits into memory.\n" : ".\n");
+			continue;
+		}
+		buf_addf(b, ", because the fastest pipeline takes %.*f ms, ",
+			 decimal_places(r->pipeline_ms), r->pipeline_ms);
+		put_change(b, r->pipeline_ms, plan->simulated_ms);
+		buf_addf(b, ": %s.\n", r->pipeline_why);
+	}
 }
 
 void plan_explain(const struct profile *p, const struct plan_options *o, const struct plan *plan,
@@ -295,6 +342,7 @@ void plan_explain(const struct profile *p, const struct plan_options *o, const s
 
 	put_estimated(p, b);
 	put_limits(p, o, plan, b);
+	put_groups(p, plan, second, b);
 	if (second && second->any) {
 		if (second->ms / ms < 1.0005) {
 			buf_addf(b, "As fast: %s.\n", second->what);

@@ -20,6 +20,9 @@ struct plan_rival {
 	double ms;
 	char what[160]; /* "the same devices, schedule gpipe" */
 	char why[200];  /* why it is slower */
+	/* where the plan has groups: the fastest without; NAN: there is none */
+	double pipeline_ms;
+	char pipeline_why[200];
 };
 
 /* One entry per device of the profile, by the default planner with the options of `plan`. `out` has

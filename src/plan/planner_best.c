@@ -107,7 +107,7 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 	if (o->groups && !o->offload && p->devices > 1 && p->devices <= SEARCH_GROUPED) {
 		if (found)
 			TRYOUT(plan_simulate(p, o, out, e));
-		TRYOUT(consider_groups(p, o, effort / 8, out, &found, e));
+		TRYOUT(consider_groups(p, o, effort / 4, out, &found, e));
 	}
 	if (!found)
 		rc = search_nothing_fits(&s, e);
