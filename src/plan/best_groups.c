@@ -36,7 +36,7 @@ struct grouping {
 #define GROUPS_GAIN 0.99
 /* a change may be slower by this factor before its layers are moved */
 #define NEAR 1.25
-#define MOST_GROUPINGS 2e6
+#define MOST_GROUPINGS 5e4
 
 struct groups {
 	const struct profile *p;
@@ -566,12 +566,8 @@ int search_groups_all(const struct profile *p, const struct plan_options *o, str
 	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0;
 	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = INT64_MAX };
 	struct grouping best = { .cost = INFINITY };
-	const double many = how_many(p) * sizes;
-	if (many > MOST_GROUPINGS)
-		return err_set(e, ERR_USAGE,
-			       "exhaustive: %d devices and %d layers make up to %.2g groupings, "
-			       "more than %.0g; use 'best', or leave groups out",
-			       p->devices, p->layers, many, MOST_GROUPINGS);
+	if (how_many(p) * sizes > MOST_GROUPINGS)
+		return SEARCH_TOO_MANY;
 	TRYOUT(judge_all(&g, size, sizes, &best, e));
 	return finish(&g, &best, out, e);
 out:

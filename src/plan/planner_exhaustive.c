@@ -99,13 +99,13 @@ static int try_groups(const struct profile *p, const struct plan_options *o, str
 		*e = why;
 		return rc;
 	}
-	const bool some = rc == 1;
+	const bool some = rc == 1, many = rc == SEARCH_TOO_MANY;
 	if (any)
 		TRYOUT(plan_simulate(p, o, out, e));
 	if (some)
 		TRYOUT(search_faster(p, o, &other, out, &any, e));
 	rc = any ? 0 : found;
-	out->proven &= any;
+	out->proven &= any && !many;
 out:
 	plan_release(&other);
 	return rc;
@@ -141,6 +141,6 @@ out:
 
 const struct planner planner_exhaustive = {
 	.name = "exhaustive",
-	.help = "every plan; small clusters only",
+	.help = "every pipeline, and of the smallest clusters every group",
 	.plan = plan_exhaustive,
 };
