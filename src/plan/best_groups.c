@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* best_groups.c - plans whose stages several devices share, judged by the simulator like all others.
+/* best_groups.c - plans whose stages several devices share, judged by the simulator as all are.
  *
  * A grouping says of each device which stage it belongs to, and how many layers each stage has. The
  * rest follows: the microbatches of a stage are dealt to its devices by their speed, and where it
  * would not fit the devices share the training state (what `shard: auto` allows).
  *
  * Starting points: the best pipeline, all devices in one group, a group of each host's, a group of
- * each kind, and some at random. Then, step by step: a device to another stage, to a stage of its own, or out; layers
- * from one stage to another; two stages change places; another microbatch size. The first change that is faster is kept,
- * until there is none; then two devices of the best one are moved at random, and it begins again,
- * until the effort is spent. A grouping that does not fit is judged by how much
- * memory is missing, so that the way to one that fits is found.
+ * each kind, and some at random. Then, step by step: a device to another stage, to a stage of its
+ * own, or out; layers from one stage to another; two stages change places; another microbatch size.
+ * The first change that is faster is kept, until there is none; then two devices of the best one
+ * are moved at random, and it begins again, until the effort is spent. A grouping that does not fit
+ * is judged by how much memory is missing, so that the way to one that fits is found.
  *
- * For the row `exhaustive` all groupings of a small cluster are judged instead, with all layers. */
+ * Of a small cluster all groupings are judged instead, with all layers; so does `exhaustive`. */
 #include "plan/search.h"
 
 #include <math.h>
