@@ -98,7 +98,7 @@ static int read_devices(struct description *d, const struct yaml_node *n, const 
 		TRY(opt_defaults(device_rows, ARRAY_LEN(device_rows), v, &d->mem, e));
 		TRY(opt_set_yaml(device_rows, ARRAY_LEN(device_rows), v, n->child[i], file, NULL,
 				 NULL, &d->mem, e));
-		if (!v->card || !v->host)
+		if (!v->card || !*v->card || !v->host || !*v->host || (v->id && !*v->id))
 			return err_set(
 				e, ERR_USAGE,
 				"%s:%d: a device needs 'card' and 'host': {card: 3090, host: "

@@ -29,16 +29,19 @@ static int from_shape(const struct description *d, struct model_config *c, struc
 	if (!m->layers || !m->hidden || !m->intermediate || !m->vocab)
 		return err_set(e, ERR_USAGE,
 			       "%s needs at least layers, hidden, intermediate and vocab", where);
+	if (!m->head_dim && m->hidden % heads)
+		return err_set(
+			e, ERR_USAGE,
+			"%s: hidden %lld is not a multiple of %lld heads; give 'head_dim' or "
+			"other 'heads'",
+			where, (long long)m->hidden, (long long)heads);
 	j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "model_type", "llama",
 		      "hidden_size", (json_int_t)m->hidden, "intermediate_size",
 		      (json_int_t)m->intermediate, "num_hidden_layers", (json_int_t)m->layers,
 		      "num_attention_heads", (json_int_t)heads, "num_key_value_heads",
 		      (json_int_t)(m->kv_heads ? m->kv_heads : heads), "vocab_size",
 		      (json_int_t)m->vocab, "tie_word_embeddings", m->tied, "hidden_act", "silu",
-		      "head_dim",
-		      (json_int_t)(m->head_dim         ? m->head_dim
-				   : m->hidden % heads ? 0
-						       : m->hidden / heads));
+		      "head_dim", (json_int_t)(m->head_dim ? m->head_dim : m->hidden / heads));
 	if (!j)
 		return err_set(e, ERR_NOMEM, "out of memory for a description");
 	rc = model_config_read(j, where, c, e);
