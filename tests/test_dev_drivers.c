@@ -310,9 +310,9 @@ static void training_without_memory_says_what_to_lower(void **state)
 	if (!have_fake)
 		skip();
 	tiny_make(&tiny, 2, 10);
-	apart((const char *const[]){ with_fake, "FAKE_CL=memory=6", NULL }, train_a_little, &text);
+	apart((const char *const[]){ with_fake, "FAKE_CL=memory=4", NULL }, train_a_little, &text);
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		expect(&text, words[i], "6 MiB");
+		expect(&text, words[i], "4 MiB");
 	buf_release(&text);
 	apart((const char *const[]){ with_fake, "FAKE_CL=memory=256", NULL }, train_a_little,
 	      &text);
