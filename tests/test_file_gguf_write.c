@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "data/tokenizer.h"
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_write.h"
@@ -202,6 +203,86 @@ static void test_carried(void **state)
 	}
 }
 
+static const struct gguf_tensor *tensor_of(const struct gguf *g, const char *name)
+{
+	for (size_t i = 0; i < g->ntensor; i++)
+		if (!strcmp(g->tensor[i].name, name))
+			return &g->tensor[i];
+	return NULL;
+}
+
+/* Families whose files llama.cpp's own names, keys and values make: every pair and every byte of the
+ * tensors is that of the package `gguf`, and the file made from that file is the same again. */
+static void test_families(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "granite", "olmo2",       "smollm3-gguf",
+					     "gemma",   "gemma2-gguf", "gemma3-gguf",
+					     "phi3",    "phi4-mini",   "glm4" };
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct err e = { 0 };
+		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);
+		struct model_file *b = open_model(repository("tests/golden/models/%s", names[i]));
+		struct model_file *a = convert(b, GGUF_OUT_F16, scratch("%s.gguf", names[i])), *c;
+		same_weights(a, b, false);
+		struct gguf g, h, k;
+		size_t pairs = 0;
+		assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);
+		assert_int_equal(gguf_open(golden, &h, &e), 0);
+		for (size_t n = 0; n < h.nkv; n++) {
+			const struct gguf_kv *want = &h.kv[n], *got = gguf_find(&g, want->key);
+			if (!got || got->raw_bytes != want->raw_bytes ||
+			    memcmp(got->raw, want->raw, want->raw_bytes) != 0)
+				fail_msg("%s: '%s' differs", names[i], want->key);
+			pairs++;
+		}
+		assert_int_equal(g.ntensor, h.ntensor);
+		c = open_model(golden);
+		model_file_close(convert(c, GGUF_OUT_F16, scratch("%s-again.gguf", names[i])));
+		assert_int_equal(gguf_open(scratch("%s-again.gguf", names[i]), &k, &e), 0);
+		for (size_t n = 0; n < h.ntensor; n++) {
+			const struct gguf_tensor *want = &h.tensor[n],
+						 *got = tensor_of(&g, want->name),
+						 *again = tensor_of(&k, want->name);
+			if (!got || got->type != want->type || got->bytes != want->bytes ||
+			    memcmp(got->data, want->data, want->bytes) != 0)
+				fail_msg("%s: tensor '%s' differs", names[i], want->name);
+			if (!again || again->bytes != want->bytes ||
+			    memcmp(again->data, want->data, want->bytes) != 0)
+				fail_msg("%s: tensor '%s' differs the second time", names[i],
+					 want->name);
+		}
+		print_message("# %s: %zu pairs and %zu tensors identical\n", names[i], pairs,
+			      h.ntensor);
+		gguf_close(&g), gguf_close(&h), gguf_close(&k);
+		model_file_close(a), model_file_close(b), model_file_close(c);
+	}
+}
+
+/* What llama.cpp knows by the family alone and a model has otherwise. */
+static void test_no_place(void **state)
+{
+	(void)state;
+	static const char *const row[][2] = { { "gemma2", "query_pre_attn_scalar" },
+					      { "gemma3", "sliding_window_pattern" },
+					      { "gemma3-new", "layer_types" },
+					      { "smollm3", "no_rope_layers" },
+					      { "glm", "'glm'" },
+					      { "llama-dynamic", "dynamic" } };
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+		struct err e = { 0 };
+		struct stat st;
+		struct model_file *b = open_model(repository("tests/golden/models/%s", row[i][0]));
+		const char *out = scratch("no-place.gguf");
+		assert_int_equal(gguf_write_model(out, b, GGUF_OUT_F16, from_model, b, &e),
+				 ERR_UNSUPPORTED);
+		print_message("# %s\n", e.msg);
+		assert_non_null(strstr(e.msg, row[i][1]));
+		assert_int_not_equal(stat(out, &st), 0);
+		model_file_close(b);
+	}
+}
+
 /* SentencePiece-style BPE: scores order the merges, bytes and special tokens have their types. */
 static void test_spm(void **state)
 {
@@ -265,6 +346,69 @@ static void test_spm(void **state)
 	model_file_close(b);
 }
 
+#define LLAMA3                                                                                     \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}"       \
+	"| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define CASED(behind)                                                                              \
+	"[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*"            \
+	"[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+" behind                                            \
+	"|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+"           \
+	"[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*" behind
+
+/* Pre-tokenizers by their patterns; the reader knows each name. */
+static void test_pre_names(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *pattern, *split, *merges, *want;
+	} row[] = {
+		{ LLAMA3, "\"Isolated\",\"invert\":false", "true", "llama-bpe" },
+		{ LLAMA3, "\"Removed\",\"invert\":true", "false", "dbrx" },
+		{ LLAMA3, "\"Removed\",\"invert\":false", "false", NULL },
+		{ CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") "|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]"
+							 "+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|"
+							 "\\\\s+(?!\\\\S)|\\\\s+",
+		  "\"Isolated\"", "false", "gpt-4o" },
+		{ CASED("") "|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]"
+			    "+|\\\\s+(?!\\\\S)|\\\\s+",
+		  "\"Isolated\"", "true", "tekken" },
+	};
+	scratch_text(scratch("spm/config.json"),
+		     "{\"model_type\":\"phi3\",\"hidden_size\":4,\"intermediate_size\":4,\"num_"
+		     "hidden_layers\":1,\"num_attention_heads\":1,\"max_position_embeddings\":8,"
+		     "\"vocab_size\":10,\"tie_word_embeddings\":true}");
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+		struct err e = { 0 };
+		struct tokenizer *t = NULL;
+		scratch_text(scratch("spm/tokenizer.json"),
+			     "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+			     "\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":%s},"
+			     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
+			     "false}]},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+			     "\"BPE\",\"ignore_merges\":%s,\"merges\":[\"a b\"],\"vocab\":{\"a\":"
+			     "0,\"b\":1,\"ab\":2}}}",
+			     row[i].pattern, row[i].split, row[i].merges);
+		struct model_file *b = open_model(scratch("spm")), *a;
+		const char *out = scratch("pre-%zu.gguf", i);
+		if (!row[i].want) {
+			assert_int_equal(gguf_write_model(out, b, GGUF_OUT_F16, from_model, b, &e),
+					 ERR_UNSUPPORTED);
+			assert_non_null(strstr(e.msg, "no name in GGUF"));
+			model_file_close(b);
+			continue;
+		}
+		a = convert(b, GGUF_OUT_F16, out);
+		assert_string_equal(json_string_value(json_object_get(model_file_gguf_vocab(a),
+								      "tokenizer.ggml.pre")),
+				    row[i].want);
+		if (tokenizer_from_gguf(model_file_gguf_vocab(a), out, &t, &e) < 0)
+			fail_msg("%s", e.msg);
+		tokenizer_free(t);
+		model_file_close(a);
+		model_file_close(b);
+	}
+}
+
 struct spoiled {
 	struct model_file *f;
 	float value;
@@ -301,7 +445,7 @@ static void test_refused(void **state)
 	assert_int_not_equal(stat(out, &st), 0);
 	assert_int_not_equal(stat(scratch("bad.gguf.tmp"), &st), 0);
 	model_file_close(b);
-	static const char *const configs[][2] = { { "{\"model_type\":\"gemma\"}", "gemma" },
+	static const char *const configs[][2] = { { "{\"model_type\":\"gemma9\"}", "gemma9" },
 						  { "{\"model_type\":\"llama\"}", "hidden_size" },
 						  { "{}", "model_type" } };
 	for (size_t i = 0; i < 3; i++) {
@@ -339,6 +483,9 @@ static void test_mixtures(void **state)
 		{ GGUF_OUT_Q5_K_M, { "blk.0.ffn_up.weight", 0, 32, 576, false, 0 }, GGML_Q5_1 },
 		{ GGUF_OUT_Q6_K, { "blk.0.ffn_up.weight", 0, 32, 576, false, 0 }, GGML_Q8_0 },
 		{ GGUF_OUT_Q6_K, { "blk.0.ffn_up.weight", 0, 32, 40, false, 0 }, GGML_F16 },
+		{ GGUF_OUT_Q4_K_M, { "blk.0.attn_qkv.weight", 0, 32, 4096, false, 0 }, GGML_Q5_K },
+		{ GGUF_OUT_Q5_K_M, { "blk.0.attn_qkv.weight", 0, 32, 4096, false, 0 }, GGML_Q6_K },
+		{ GGUF_OUT_Q8_0, { "blk.0.attn_qkv.weight", 0, 32, 4096, false, 0 }, GGML_Q8_0 },
 		{ GGUF_OUT_AS_BASE, { "x", 0, 32, 40, false, GGML_Q5_K }, GGML_Q5_K },
 	};
 	for (size_t i = 0; i < sizeof row / sizeof *row; i++)
@@ -523,10 +670,12 @@ static void test_adapter(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folders), cmocka_unit_test(test_vocab),
-		cmocka_unit_test(test_carried), cmocka_unit_test(test_mixtures),
-		cmocka_unit_test(test_types),   cmocka_unit_test(test_adapter),
-		cmocka_unit_test(test_spm),     cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_folders),  cmocka_unit_test(test_families),
+		cmocka_unit_test(test_no_place), cmocka_unit_test(test_vocab),
+		cmocka_unit_test(test_carried),  cmocka_unit_test(test_mixtures),
+		cmocka_unit_test(test_types),    cmocka_unit_test(test_adapter),
+		cmocka_unit_test(test_spm),      cmocka_unit_test(test_pre_names),
+		cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

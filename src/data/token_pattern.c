@@ -26,6 +26,13 @@ const char token_gpt2_pattern[] =
 	"*|"                                                                                       \
 	"\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+#define GPT4O                                                                                      \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
+	"+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"                                                          \
+	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
+	"*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"                                                          \
+	"\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* Patterns: src/llama-vocab.cpp of llama.cpp, in the form of the models' own tokenizer.json where
  * it quotes that. */
 static const struct token_pre pres[] = {
@@ -35,6 +42,8 @@ static const struct token_pre pres[] = {
 	  false,
 	  false },
 	{ "llama-bpe llama3 llama-v3", { LLAMA3 }, true, true, false },
+	{ "dbrx smaug-bpe glm4", { LLAMA3 }, false, false, false },
+	{ "gpt-4o", { GPT4O }, false, false, false },
 	{ "qwen2", { QWEN2 }, false, false, true },
 	{ "gpt-2 phi-2", { token_gpt2_pattern }, false, false, false },
 	{ "tekken", { TEKKEN }, true, true, false },

@@ -28,13 +28,32 @@ void pairs_array(struct gguf_pairs *p, const char *key, uint32_t kind, uint64_t 
 void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, as in an array */
 
 /* The hyperparameters of config.json that the tensors depend on. */
+#define GGUF_FACTORS 1024
 struct gguf_shape {
 	const struct gguf_arch *arch;
-	int64_t head_dim, layers, vocab;
+	int64_t head_dim, rot, layers, vocab, heads, hidden;
 	bool tied;
-	float factors[1024]; /* rope_freqs.weight: head_dim/2 numbers, when has_factors */
-	bool has_factors;
+	/* Tensors of rot/2 numbers that divide rotary frequencies. */
+	struct {
+		const char *name;
+		float v[GGUF_FACTORS];
+	} factors[2];
+	int nfactors;
 };
+
+/* config.json on its way into pairs: p is NULL when only the shape is wanted. */
+struct gguf_maker {
+	const json_t *c;
+	const char *where;
+	struct gguf_pairs *p;
+	struct gguf_shape *s;
+};
+/* A pair "<arch>.name". */
+void maker_u32(const struct gguf_maker *m, const char *name, int64_t v);
+void maker_f32(const struct gguf_maker *m, const char *name, double v);
+/* What only some families have: factors, caps, windows. ERR_UNSUPPORTED names a key with a value
+ * that llama.cpp takes as given otherwise for the family. */
+int gguf_special(const struct gguf_maker *m, struct err *e);
 
 /* config.json as pairs (llama.cpp: convert_hf_to_gguf.py). `p` may be NULL when only the shape
  * is wanted. */

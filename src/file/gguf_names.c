@@ -9,27 +9,42 @@
 #include <string.h>
 
 static const struct gguf_arch arch[] = {
-	{ .name = "llama", .model_type = "llama", .permuted = true, .written = true },
+	{ .name = "llama", .model_type = "llama", .permuted = true },
 	/* converters call Mistral llama: the mathematics is the same */
-	{ .name = "llama", .model_type = "mistral", .permuted = true, .written = true },
-	{ .name = "qwen2", .model_type = "qwen2", .written = true },
-	{ .name = "qwen3", .model_type = "qwen3", .written = true },
+	{ .name = "llama", .model_type = "mistral", .permuted = true },
+	{ .name = "qwen2", .model_type = "qwen2" },
+	{ .name = "qwen3", .model_type = "qwen3" },
 	{ .name = "granite", .model_type = "granite", .permuted = true },
-	{ .name = "smollm3", .model_type = "smollm3", .permuted = true },
-	{ .name = "olmo2", .model_type = "olmo2", .norms = GGUF_NORMS_GEMMA },
-	{ .name = "gemma", .model_type = "gemma", .plus_one = true },
-	{ .name = "gemma2", .model_type = "gemma2", .norms = GGUF_NORMS_GEMMA, .plus_one = true },
+	{ .name = "smollm3",
+	  .model_type = "smollm3",
+	  .permuted = true,
+	  .theta = 2e6,
+	  .tied = true },
+	{ .name = "olmo2", .model_type = "olmo2", .norms = GGUF_NORMS_GEMMA, .eps = 1e-5 },
+	{ .name = "gemma", .model_type = "gemma", .plus_one = true, .head_dim = 256, .tied = true },
+	{ .name = "gemma2",
+	  .model_type = "gemma2",
+	  .norms = GGUF_NORMS_GEMMA,
+	  .plus_one = true,
+	  .head_dim = 256,
+	  .tied = true },
 	{ .name = "gemma3",
 	  .model_type = "gemma3_text",
 	  .norms = GGUF_NORMS_GEMMA,
-	  .plus_one = true },
-	{ .name = "phi3", .model_type = "phi3", .fused_up = true, .partial = true },
+	  .plus_one = true,
+	  .theta = 1e6,
+	  .head_dim = 256,
+	  .tied = true },
+	{ .name = "phi3", .model_type = "phi3", .fused_up = true, .partial = true, .eps = 1e-5 },
 	{ .name = "glm4",
 	  .model_type = "glm4",
 	  .norms = GGUF_NORMS_GLM,
 	  .fused_up = true,
 	  .partial = true,
-	  .with_bias = true },
+	  .with_bias = true,
+	  .eps = 1.5625e-7,
+	  .head_dim = 128,
+	  .rotary = 0.5 },
 };
 
 enum {
@@ -98,7 +113,7 @@ const char *gguf_arch_names(char *s, size_t cap)
 const struct gguf_arch *gguf_arch_for(const char *model_type)
 {
 	for (size_t i = 0; i < ARRAY_LEN(arch); i++)
-		if (arch[i].written && !strcmp(arch[i].model_type, model_type))
+		if (!strcmp(arch[i].model_type, model_type))
 			return &arch[i];
 	return NULL;
 }

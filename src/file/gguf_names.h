@@ -20,18 +20,21 @@ struct gguf_arch {
 	const char *name;       /* general.architecture, and the prefix of its keys */
 	const char *model_type; /* of config.json */
 	bool permuted;          /* rows of Q and K are in the order of the original Llama code */
-	bool written;           /* this program writes it too */
 	enum gguf_norms norms;
 	bool fused_up;  /* ffn_up is gate and up */
 	bool plus_one;  /* the weights of norms are stored plus one */
 	bool partial;   /* part of a head may rotate */
 	bool with_bias; /* attention_bias is said by the tensors */
+	/* What config.json means when it does not say; 0: 1e-6, 10000, hidden / heads, 1. */
+	double eps, theta;
+	int64_t head_dim;
+	double rotary;
+	bool tied;
 };
 
-const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: not supported */
-/* One that is written for this model_type. */
-const struct gguf_arch *gguf_arch_for(const char *model_type);
-const char *gguf_arch_names(char *s, size_t cap); /* "llama, qwen2, ..." in s */
+const struct gguf_arch *gguf_arch_find(const char *name);      /* NULL: not supported */
+const struct gguf_arch *gguf_arch_for(const char *model_type); /* the same */
+const char *gguf_arch_names(char *s, size_t cap);              /* "llama, qwen2, ..." in s */
 
 /* Translates a tensor's name; false when it belongs to none of these families. *layer_p: its layer,
  * or -1. */

@@ -203,6 +203,14 @@ static int score_merges(struct vocab *v, struct err *e)
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                       \
 	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+/* Mistral's Tekken and GPT-4o, which also keeps contractions (Phi-4 mini). */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(behind, digits)                                                                      \
+	"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" behind "|[^\\r\\n\\p{L}\\p{N}]?" UPPER        \
+	"+" LOWER "*" behind "|" digits                                                            \
+	"| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 static const char *type_of(const json_t *o)
 {
 	const char *s = json_string_value(json_object_get(o, "type"));
@@ -217,7 +225,18 @@ static bool is_bytelevel(const json_t *o, bool regex)
 	       (r ? json_is_true(r) : true) == regex;
 }
 
-static const char *pre_name(const json_t *pre)
+/* A text is cut at the matches, and nothing lies between them: these patterns match everything. */
+static bool cuts(const json_t *split)
+{
+	const char *behavior = json_string_value(json_object_get(split, "behavior"));
+	bool invert = json_is_true(json_object_get(split, "invert"));
+	return !strcmp(type_of(split), "Split") && behavior &&
+	       !strcmp(behavior, invert ? "Removed" : "Isolated");
+}
+
+/* Most of these names also say whether a word that is a token needs merges; families of llama are
+ * always called llama-bpe. */
+static const char *pre_name(const json_t *pre, bool ignore_merges, bool llama)
 {
 	const json_t *list = json_object_get(pre, "pretokenizers"),
 		     *first = json_array_get(list, 0), *last = json_array_get(list, 1);
@@ -230,14 +249,14 @@ static const char *pre_name(const json_t *pre)
 		return "smollm";
 	const char *pattern =
 		json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex"));
-	const char *behavior = json_string_value(json_object_get(first, "behavior"));
-	if (strcmp(type_of(first), "Split") != 0 || !pattern || !behavior ||
-	    strcmp(behavior, "Isolated") != 0 || json_is_true(json_object_get(first, "invert")) ||
-	    !is_bytelevel(last, false))
+	if (!cuts(first) || !pattern || !is_bytelevel(last, false))
 		return NULL;
-	return !strcmp(pattern, LLAMA3("\\p{N}{1,3}")) ? "llama-bpe"
-	       : !strcmp(pattern, LLAMA3("\\p{N}"))    ? "qwen2"
-						       : NULL;
+	if (!strcmp(pattern, LLAMA3("\\p{N}{1,3}")))
+		return ignore_merges || llama ? "llama-bpe" : "dbrx";
+	return !strcmp(pattern, LLAMA3("\\p{N}"))                                        ? "qwen2"
+	       : !strcmp(pattern, CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}")) ? "gpt-4o"
+	       : !strcmp(pattern, CASED("", "\\p{N}")) && ignore_merges                  ? "tekken"
+											 : NULL;
 }
 
 /* Whether a space is put before the text, by the normalizer (Prepend) or the
@@ -326,7 +345,11 @@ static int write_vocab(struct vocab *v, const struct model_file *base, struct gg
 		       struct err *e)
 {
 	const char *type = type_of(v->model),
-		   *pre = pre_name(json_object_get(v->doc, "pre_tokenizer"));
+		   *family = json_string_value(
+			   json_object_get(model_file_config(base), "model_type")),
+		   *pre = pre_name(json_object_get(v->doc, "pre_tokenizer"),
+				   json_is_true(json_object_get(v->model, "ignore_merges")),
+				   family && !strcmp(family, "llama"));
 	bool spm = json_is_true(json_object_get(v->model, "byte_fallback")), bos = false,
 	     eos = false;
 	if (*type && strcmp(type, "BPE") != 0)
@@ -336,7 +359,7 @@ static int write_vocab(struct vocab *v, const struct model_file *base, struct gg
 	if (!spm && !pre)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: this 'pre_tokenizer' has no name in GGUF (known: llama-bpe, "
-			       "qwen2, smollm, gpt-2)",
+			       "dbrx, gpt-4o, tekken, qwen2, smollm, gpt-2)",
 			       v->where);
 	TRY(read_tokens(v, spm, e));
 	TRY(fill_gaps(v, e));

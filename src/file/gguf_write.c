@@ -25,9 +25,11 @@ enum { QUANT_VERSION = 2 };
 
 struct plan_tensor {
 	const char *name;             /* in the file */
-	const struct model_tensor *t; /* NULL: rope_freqs.weight */
+	const struct model_tensor *t; /* NULL: `factors` */
+	const float *factors;
 	/* head_dim: rows are permuted within heads of this width, 0: they are not */
 	int64_t layer, head_dim;
+	bool plus_one; /* as norms of Gemma are stored */
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -148,6 +150,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	if (w->shape.arch->permuted &&
 	    (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
 		p->head_dim = w->shape.head_dim;
+	p->plus_one = w->shape.arch->plus_one && strstr(t->name, "norm.weight");
 	if (p->head_dim && t->shape[0] % p->head_dim)
 		return err_set(e, ERR_INPUT,
 			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
@@ -169,20 +172,17 @@ static int by_place(const void *a, const void *b)
 static int plan_tensors(struct writer *w, struct err *e)
 {
 	size_t n = model_file_count(w->base);
-	w->t = arena_alloc(&w->mem, (n + 1) * sizeof *w->t);
+	w->t = arena_alloc(&w->mem, (n + 2) * sizeof *w->t);
 	if (!w->t)
-		return err_nomem(e, (n + 1) * sizeof *w->t, "a table of tensors");
+		return err_nomem(e, (n + 2) * sizeof *w->t, "a table of tensors");
 	for (size_t i = 0; i < n; i++)
 		TRY(plan_tensor(w, model_file_tensor(w->base, i), e));
-	if (w->shape.has_factors)
-		w->t[w->n++] = (struct plan_tensor){ "rope_freqs.weight",
-						     NULL,
-						     -1,
-						     0,
-						     GGML_F32,
-						     (uint64_t)w->shape.head_dim / 2,
-						     0,
-						     0 };
+	for (int i = 0; i < w->shape.nfactors; i++)
+		w->t[w->n++] = (struct plan_tensor){ .name = w->shape.factors[i].name,
+						     .factors = w->shape.factors[i].v,
+						     .layer = -1,
+						     .type = GGML_F32,
+						     .count = (uint64_t)w->shape.rot / 2 };
 	for (size_t i = 0; i < w->n; i++) {
 		int block = 1, size = 4;
 		const char *name;
@@ -295,6 +295,8 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 		TRY(buf_ok(&w->rows, e));
 		float *x = (float *)w->rows.p, *y = x;
 		TRY(w->source(w->ctx, t->name, r, n, x, e));
+		for (uint64_t i = 0; p->plus_one && i < (uint64_t)n * row; i++)
+			x[i] += 1;
 		if (p->head_dim) {
 			y = x + (uint64_t)n * row;
 			for (int64_t i = 0; i < n; i++)
@@ -309,7 +311,7 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 static int write_factors(struct writer *w, const struct plan_tensor *p, struct err *e)
 {
 	static const char zero[ALIGN];
-	TRY(write_bytes(w, w->shape.factors, p->bytes, e));
+	TRY(write_bytes(w, p->factors, p->bytes, e));
 	return w->at % ALIGN ? write_bytes(w, zero, ALIGN - w->at % ALIGN, e) : 0;
 }
 

@@ -17,7 +17,8 @@ typedef int (*gguf_source_fn)(void *ctx, const char *name, int64_t row0, int64_t
 			      struct err *e);
 
 /* Writes `path` from the configuration and vocabulary of `base` with the weights of `source`
- * (vectors stay F32; matrices in `type`; Q and K rows permuted for arch llama). When `base` is a
+ * (vectors stay F32; matrices in `type`; Q and K rows permuted, norms plus one where the
+ * architecture has it so). When `base` is a
  * GGUF its KV pairs are copied; otherwise they are made from config.json and tokenizer.json. The
  * pair GGUF_MARK says that this program wrote it. */
 #define GGUF_MARK "heteroshard.version"

@@ -19,5 +19,10 @@ static const char *const types[] = { "olmo2", NULL };
 static const char *const keys[] = { "attention_bias", NULL };
 
 const struct model_family model_olmo2 = {
-	.name = "olmo2", .help = "OLMo 2", .model_types = types, .keys = keys, .read = read_olmo2
+	.name = "olmo2",
+	.help = "OLMo 2",
+	.model_types = types,
+	.keys = keys,
+	.norm_eps = 1e-5,
+	.read = read_olmo2,
 };

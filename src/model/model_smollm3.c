@@ -35,4 +35,6 @@ const struct model_family model_smollm3 = { .name = "smollm3",
 					    .help = "SmolLM3",
 					    .model_types = types,
 					    .keys = keys,
+					    .rope_theta = 2e6,
+					    .tied = true,
 					    .read = read_smollm3 };

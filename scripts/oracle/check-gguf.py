@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check-gguf.py [PROGRAM]: llama.cpp computes from `heteroshard merge ... out.gguf` what
+transformers and PEFT compute from model and adapter.
+
+For every family a small random model and an adapter on all linear modules are made, merged into a
+GGUF of F32, and loaded by llama.cpp (the library in the wheel xllamacpp) and by the package gguf.
+Logits of 60 positions may differ by 1 % of the largest: llama.cpp keeps keys and values in
+F16. Needs torch, transformers, peft, gguf and xllamacpp."""
+
+import ctypes
+import glob
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+import gguf
+import numpy as np
+import peft
+import torch
+import transformers
+
+N = 60
+transformers.logging.disable_progress_bar()
+SHAPE = dict(
+    vocab_size=160,
+    hidden_size=64,
+    intermediate_size=96,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    tie_word_embeddings=True,
+)
+GEMMA = dict(SHAPE, head_dim=16, hidden_activation="gelu_pytorch_tanh")
+LONG = dict(rope_type="longrope", short_factor=[1.1] * 6, long_factor=[2.5] * 6)
+MODELS = {
+    "llama": ("LlamaConfig", dict(SHAPE, num_hidden_layers=2)),
+    "qwen3": ("Qwen3Config", dict(SHAPE, num_hidden_layers=2, head_dim=16)),
+    "granite": (
+        "GraniteConfig",
+        dict(SHAPE, num_hidden_layers=2, embedding_multiplier=6.0, residual_multiplier=0.3)
+        | dict(attention_multiplier=0.2, logits_scaling=3.0),
+    ),
+    "olmo2": ("Olmo2Config", dict(SHAPE, num_hidden_layers=2, tie_word_embeddings=False)),
+    "smollm3": ("SmolLM3Config", dict(SHAPE, num_hidden_layers=5)),
+    "gemma": ("GemmaConfig", dict(GEMMA, num_hidden_layers=2)),
+    "gemma2": (
+        "Gemma2Config",
+        dict(GEMMA, num_hidden_layers=3, query_pre_attn_scalar=16, sliding_window=17)
+        | dict(attn_logit_softcapping=5.0, final_logit_softcapping=4.0),
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        dict(GEMMA, num_hidden_layers=7, query_pre_attn_scalar=16, sliding_window=17),
+    ),
+    "phi3": ("Phi3Config", dict(SHAPE, num_hidden_layers=2, tie_word_embeddings=False)),
+    "phi3, longrope": (
+        "Phi3Config",
+        dict(SHAPE, num_hidden_layers=2, max_position_embeddings=1024)
+        | dict(original_max_position_embeddings=512)  # llama.cpp's context, so short factors
+        | dict(rope_scaling=LONG | dict(partial_rotary_factor=0.75, rope_theta=10000.0)),
+    ),
+    "glm4": (
+        "Glm4Config",
+        dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
+        | dict(attention_bias=True),
+    ),
+}
+
+
+class Params(ctypes.Structure):  # larger than any of llama.cpp's own
+    _fields_ = [("bytes", ctypes.c_uint64 * 64)]
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint64 * 7)]
+
+
+def llama_cpp():
+    folder = os.path.dirname(importlib.util.find_spec("xllamacpp").origin)
+    lib = ctypes.CDLL(glob.glob(os.path.join(folder, "xllamacpp*.so"))[0])
+    lib.llama_model_default_params.restype = lib.llama_context_default_params.restype = Params
+    lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Params]
+    lib.llama_model_load_from_file.restype = ctypes.c_void_p
+    lib.llama_init_from_model.argtypes = [ctypes.c_void_p, Params]
+    lib.llama_init_from_model.restype = ctypes.c_void_p
+    lib.llama_batch_get_one.restype = Batch
+    lib.llama_batch_get_one.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    lib.llama_decode.argtypes = [ctypes.c_void_p, Batch]
+    lib.llama_get_logits_ith.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    lib.llama_get_logits_ith.restype = ctypes.POINTER(ctypes.c_float)
+    lib.llama_free.argtypes = lib.llama_model_free.argtypes = [ctypes.c_void_p]
+    log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    lib.quiet = log(lambda level, text, data: None)
+    lib.llama_log_set(lib.quiet, None)
+    return lib
+
+
+def logits(lib, path, ids, vocab):
+    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    if not model:
+        return None
+    context = lib.llama_init_from_model(model, lib.llama_context_default_params())
+    out = np.zeros((len(ids), vocab), np.float32)
+    for i, t in enumerate(ids):  # one by one: each gives its logits
+        token = (ctypes.c_int32 * 1)(int(t))
+        assert lib.llama_decode(context, lib.llama_batch_get_one(token, 1)) == 0
+        out[i] = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (vocab,))
+    lib.llama_free(context)
+    lib.llama_model_free(model)
+    return out
+
+
+def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
+    lib = llama_cpp()
+    bad = 0
+    for name, (kind, shape) in MODELS.items():
+        torch.manual_seed(3)
+        c = getattr(transformers, kind)(pad_token_id=0, bos_token_id=1, eos_token_id=2, **shape)
+        model = transformers.AutoModelForCausalLM.from_config(c)
+        for p in model.parameters():
+            p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (
+                0 if p.ndim > 1 or "gemma" in name else 1
+            )
+        ids = torch.randint(3, c.vocab_size, (N,))
+        with tempfile.TemporaryDirectory() as d:
+            model.save_pretrained(d + "/base")
+            tuned = peft.get_peft_model(
+                model, peft.LoraConfig(r=4, target_modules="all-linear", lora_alpha=8)
+            )
+            for k, p in tuned.named_parameters():
+                if "lora_" in k:
+                    p.data = torch.randn_like(p) * 0.15
+            tuned.save_pretrained(d + "/adapter")
+            with torch.no_grad():
+                want = tuned.eval()(ids[None]).logits[0].numpy()
+            out = d + "/out.gguf"
+            subprocess.run(
+                [program, "merge", "-q", d + "/base", d + "/adapter", out, "--type", "f32"],
+                check=True,
+                capture_output=True,
+            )
+            tensors = len(gguf.GGUFReader(out).tensors)
+            got = logits(lib, out, ids, c.vocab_size)
+        if got is None:
+            print(f"{name}: {tensors} tensors, llama.cpp does not load it  FAIL")
+            bad += 1
+            continue
+        share = np.abs(got - want).max() / np.abs(want).max()
+        ok = share <= 0.01
+        bad += not ok
+        print(f"{name}: {tensors} tensors, logits within {share:.1e}  {'ok' if ok else 'FAIL'}")
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

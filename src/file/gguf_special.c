@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gguf_special.c - see gguf_kv.h: the keys of single families, as llama.cpp's
+ * convert_hf_to_gguf.py writes them. llama.cpp knows some hyperparameters by the family alone (which
+ * layers have a window or do not rotate, what scores are divided by, that there are no biases): a
+ * model with others is refused. */
+#include "base/err.h"
+#include "base/json.h"
+#include "file/gguf_kv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int no_place(const struct gguf_maker *m, const char *key, struct err *e)
+{
+	return err_set(
+		e, ERR_UNSUPPORTED,
+		"%s: '%s' cannot be written into a GGUF of this family with the value that it "
+		"has; write a folder instead",
+		m->where, key);
+}
+
+/* The key must be false or missing. */
+static int refuse(const struct gguf_maker *m, const char *key, struct err *e)
+{
+	bool v = false;
+	TRY(json_opt_bool(m->c, m->where, key, &v, e));
+	return v ? no_place(m, key, e) : 0;
+}
+
+/* Layers 0 to every - 2 of each `every` have a window, the next one has none (0: none has). */
+static int check_layer_types(const struct gguf_maker *m, int64_t every, struct err *e)
+{
+	const json_t *types = json_object_get(m->c, "layer_types"), *t;
+	size_t i;
+	json_array_foreach((json_t *)types, i, t)
+	{
+		const char *s = json_string_value(t);
+		bool slides = s && !strcmp(s, "sliding_attention");
+		if (slides != (every > 0 && (int64_t)(i + 1) % every != 0))
+			return no_place(m, "layer_types", e);
+	}
+	return 0;
+}
+
+/* Mistral: always when given. */
+static int special_llama(const struct gguf_maker *m, struct err *e)
+{
+	int64_t n = 0;
+	bool used = true;
+	TRY(json_opt_bool(m->c, m->where, "use_sliding_window", &used, e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
+	if (n && used)
+		maker_u32(m, "attention.sliding_window", n);
+	return 0;
+}
+
+/* Qwen and SmolLM3: a window only when asked for, which the file cannot say. */
+static int special_qwen(const struct gguf_maker *m, struct err *e)
+{
+	int64_t n = 0;
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
+	return n ? refuse(m, "use_sliding_window", e) : 0;
+}
+
+static int special_smollm3(const struct gguf_maker *m, struct err *e)
+{
+	const json_t *list = json_object_get(m->c, "no_rope_layers"), *v;
+	int64_t interval = 4;
+	size_t i;
+	TRY(refuse(m, "attention_bias", e));
+	TRY(refuse(m, "mlp_bias", e));
+	TRY(json_opt_int(m->c, m->where, "no_rope_layer_interval", 1, 1 << 20, &interval, e));
+	json_array_foreach((json_t *)list, i,
+			   v) if ((json_integer_value(v) == 0) !=
+				  ((i + 1) % 4 == 0)) return no_place(m, "no_rope_layers", e);
+	if (!json_is_array(list) && interval != 4)
+		return no_place(m, "no_rope_layer_interval", e);
+	return special_qwen(m, e);
+}
+
+static int special_granite(const struct gguf_maker *m, struct err *e)
+{
+	static const char *const row[][2] = { { "embedding_multiplier", "embedding_scale" },
+					      { "residual_multiplier", "residual_scale" },
+					      { "attention_multiplier", "attention.scale" },
+					      { "logits_scaling", "logit_scale" } };
+	for (size_t i = 0; i < 4; i++) {
+		double v = 1;
+		TRY(json_opt_num(m->c, m->where, row[i][0], 1e-9, 1e9, &v, e));
+		maker_f32(m, row[i][1], v);
+	}
+	return 0;
+}
+
+static int special_no_bias(const struct gguf_maker *m, struct err *e)
+{
+	return refuse(m, "attention_bias", e);
+}
+
+static int special_gemma(const struct gguf_maker *m, struct err *e)
+{
+	TRY(refuse(m, "use_bidirectional_attention", e));
+	return refuse(m, "attention_bias", e);
+}
+
+/* A window in all layers but each `every`th, and scores divided by the root of the head's width; in
+ * the largest model, of `largest` layers, by that of another one. */
+static int windowed_gemma(const struct gguf_maker *m, int64_t window, int64_t every,
+			  int64_t largest, struct err *e)
+{
+	double divisor = 256;
+	TRY(special_gemma(m, e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
+	TRY(json_opt_num(m->c, m->where, "query_pre_attn_scalar", 1e-3, 1e9, &divisor, e));
+	const int64_t want = m->s->layers == largest ? m->s->hidden / m->s->heads : m->s->head_dim;
+	if (divisor != (double)want)
+		return no_place(m, "query_pre_attn_scalar", e);
+	maker_u32(m, "attention.sliding_window", window);
+	return check_layer_types(m, every, e);
+}
+
+static int special_gemma2(const struct gguf_maker *m, struct err *e)
+{
+	double attention = 50, final = 30;
+	TRY(windowed_gemma(m, 4096, 2, 46, e));
+	if (json_is_null(json_object_get(m->c, "attn_logit_softcapping")))
+		return no_place(m, "attn_logit_softcapping", e);
+	if (json_is_null(json_object_get(m->c, "final_logit_softcapping")))
+		return no_place(m, "final_logit_softcapping", e);
+	TRY(json_opt_num(m->c, m->where, "attn_logit_softcapping", 1e-3, 1e6, &attention, e));
+	TRY(json_opt_num(m->c, m->where, "final_logit_softcapping", 1e-3, 1e6, &final, e));
+	maker_f32(m, "attn_logit_softcapping", attention);
+	maker_f32(m, "final_logit_softcapping", final);
+	return 0;
+}
+
+/* Layers with a window rotate by frequencies of their own, which are not scaled. */
+static int special_gemma3(const struct gguf_maker *m, struct err *e)
+{
+	const json_t *s =
+		json_object_get(json_object_get(m->c, "rope_parameters"), "sliding_attention");
+	const char *type = "default";
+	int64_t every = 6;
+	double theta = 10000, cap = 0;
+	TRY(json_opt_int(m->c, m->where, "_sliding_window_pattern", 1, 1 << 20, &every, e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window_pattern", 1, 1 << 20, &every, e));
+	if (every != 6 && !json_is_array(json_object_get(m->c, "layer_types")))
+		return no_place(m, "sliding_window_pattern", e);
+	TRY(windowed_gemma(m, 4096, 6, 62, e));
+	TRY(json_opt_num(m->c, m->where, "attn_logit_softcapping", 1e-3, 1e6, &cap, e));
+	if (cap > 0)
+		return no_place(m, "attn_logit_softcapping", e);
+	TRY(json_opt_num(m->c, m->where, "final_logit_softcapping", 1e-3, 1e6, &cap, e));
+	if (cap > 0)
+		maker_f32(m, "final_logit_softcapping", cap);
+	TRY(json_opt_num(m->c, m->where, "rope_local_base_freq", 1, 1e12, &theta, e));
+	if (s) {
+		TRY(json_opt_num(s, m->where, "rope_theta", 1, 1e12, &theta, e));
+		TRY(json_opt_str(s, m->where, "rope_type", &type, e));
+	}
+	if (strcmp(type, "default") != 0)
+		return no_place(m, "rope_parameters.sliding_attention", e);
+	if (theta != 10000)
+		maker_f32(m, "rope.freq_base_swa", theta);
+	return 0;
+}
+
+/* A window of 0 says that there is none; without the key llama.cpp would take one. */
+static int special_phi3(const struct gguf_maker *m, struct err *e)
+{
+	int64_t n = 0;
+	TRY(refuse(m, "attention_bias", e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
+	maker_u32(m, "attention.sliding_window", n);
+	return 0;
+}
+
+int gguf_special(const struct gguf_maker *m, struct err *e)
+{
+	static const struct {
+		const char *arch;
+		int (*put)(const struct gguf_maker *m, struct err *e);
+	} rows[] = {
+		{ "llama", special_llama },     { "qwen2", special_qwen },
+		{ "qwen3", special_qwen },      { "granite", special_granite },
+		{ "smollm3", special_smollm3 }, { "olmo2", special_no_bias },
+		{ "gemma", special_gemma },     { "gemma2", special_gemma2 },
+		{ "gemma3", special_gemma3 },   { "phi3", special_phi3 },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		if (!strcmp(rows[i].arch, m->s->arch->name))
+			return rows[i].put(m, e);
+	return 0;
+}
