@@ -211,8 +211,8 @@ static const struct gguf_tensor *tensor_of(const struct gguf *g, const char *nam
 	return NULL;
 }
 
-/* Families whose files llama.cpp's own names, keys and values make: every pair and every byte of the
- * tensors is that of the package `gguf`, and the file made from that file is the same again. */
+/* Families whose files the package `gguf` made too, with llama.cpp's names: every pair and every
+ * byte of the tensors is the same, and the file made from that file is the same again. */
 static void test_families(void **state)
 {
 	(void)state;

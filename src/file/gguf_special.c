@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_special.c - see gguf_kv.h: the keys of single families, as llama.cpp's
- * convert_hf_to_gguf.py writes them. llama.cpp knows some hyperparameters by the family alone (which
- * layers have a window or do not rotate, what scores are divided by, that there are no biases): a
- * model with others is refused. */
+ * convert_hf_to_gguf.py writes them. llama.cpp knows some hyperparameters by the family alone
+ * (which layers have a window or do not rotate, what scores are divided by, that there are no
+ * biases): a model with others is refused. */
 #include "base/err.h"
 #include "base/json.h"
 #include "file/gguf_kv.h"
