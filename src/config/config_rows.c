@@ -352,11 +352,11 @@ static const struct opt rows[] = {
 	INT(snapshot_steps, "0", 0, 1e9,
 	    "steps from one snapshot of the training state of all workers to the next; after a "
 	    "loss the job goes back to the newest; 0: as often as takes at most 2 % of the time"),
-	ENUM(snapshot_to, "memory|disk|off", "memory",
+	ENUM(snapshot_to, "auto|memory|disk|off", "auto",
 	     "where snapshots are kept; memory: of the coordinator, twice the size of a "
 	     "checkpoint; "
 	     "disk: as checkpoints; off: there are none, and after a loss the job goes back to the "
-	     "newest checkpoint"),
+	     "newest checkpoint. auto: memory, where that takes at most half of what is free"),
 	BOOL(insecure, "false",
 	     "allow links without keys and encryption on other addresses than loopback: anyone who "
 	     "reaches the port can join"),

@@ -164,7 +164,8 @@ int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t s
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);
 
 /* The job's values and optimizer states from the workers, into a snapshot (NULL: into the job's
- * arrays), and from these back to them (session_state.c). */
+ * arrays), and from these back to them (session_state.c). ERR_IO: the disk did not take them, and
+ * nothing else has happened. */
 int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, struct err *e);
 int session_push_state(struct session *s, uint64_t step, struct err *e);
 

@@ -19,20 +19,18 @@ static int stage_of_param(const struct session *s, const char *name)
 
 /* Only the first of the group that holds a parameter sends it, or where the group shares the state,
  * each of it; each number once. */
-static int take_state(struct session *s, int worker, const struct frame *f,
-		      const struct snapshot *into, struct err *e)
+static int take_state(struct session *s, int worker, const struct frame *f, struct snapshot *into,
+		      struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(f->payload, f->size, &m, e));
 	struct trained_param *p = job_param(s->job, m.name);
 	struct optim_state kind = { 0 };
 	int index = 0;
-	unsigned char *dst = p ? job_kept(p, m.what, &kind, &index) : NULL;
-	const size_t size = dst ? dtype_size(kind.dtype) : 1;
+	const bool known = p && job_kept(p, m.what, &kind, &index);
+	const size_t size = known ? dtype_size(kind.dtype) : 1;
 	uint64_t end;
-	if (dst && into)
-		dst = snapshot_room(into, p, index);
-	if (!dst || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
+	if (!known || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
 	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
@@ -43,7 +41,21 @@ static int take_state(struct session *s, int worker, const struct frame *f,
 	if (ranges_add(&p->got[index], m.first, end, e) < 0)
 		return err_prefix(e, "%s: STATE: '%s' of '%s'", session_name(s, worker), m.what,
 				  m.name);
-	memcpy(dst + m.first * size, m.data, m.bytes);
+	if (into)
+		return snapshot_put(into, p, index, m.first * size, m.data, m.bytes, e);
+	memcpy((unsigned char *)job_array(p, index) + m.first * size, m.data, m.bytes);
+	return 0;
+}
+
+/* What the disk refuses is noted: the workers send to the end all the same. */
+static int take_or_note(struct session *s, const struct session_event *ev, struct snapshot *into,
+			struct err *refused, struct err *e)
+{
+	const int rc = take_state(s, ev->member, &ev->f, into, e);
+	if (rc != ERR_IO)
+		return rc;
+	*refused = *e;
+	err_clear(e);
 	return 0;
 }
 
@@ -56,6 +68,7 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 			ranges_reset(&j->param[i].got[k]);
 	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
 	int left = 0;
+	struct err full = { 0 };
 	for (int i = 0; i < s->n; i++)
 		left += crew_stage_of(&s->crew, i) >= 0;
 	while (left) {
@@ -63,7 +76,7 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 		int rc = 0;
 		TRY(session_hear(s, &ev, e));
 		if (ev.f.kind == FRAME_STATE)
-			rc = take_state(s, ev.member, &ev.f, into, e);
+			rc = full.code ? 0 : take_or_note(s, &ev, into, &full, e);
 		else if (ev.f.kind == FRAME_SAVED)
 			left--;
 		else
@@ -72,6 +85,10 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 		net_msg_release(&ev.msg);
 		if (rc < 0)
 			return rc;
+	}
+	if (full.code) {
+		*e = full;
+		return full.code;
 	}
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->param[i].states; k++) {
@@ -111,7 +128,8 @@ static int send_one(struct session *s, struct trained_param *p, const char *what
 {
 	struct optim_state kind;
 	int index;
-	const unsigned char *v = job_kept(p, what, &kind, &index);
+	job_kept(p, what, &kind, &index);
+	const unsigned char *v = job_array(p, index);
 	const size_t size = dtype_size(kind.dtype);
 	for (uint64_t at = 0; at < kind.count; at += STATE_PART) {
 		uint64_t some = kind.count - at < STATE_PART ? kind.count - at : STATE_PART;
@@ -126,6 +144,7 @@ static int send_one(struct session *s, struct trained_param *p, const char *what
 		TRY(buf_ok(&s->out, e));
 		TRY(state_write(&m, s->out.p, cap, &n, e));
 		TRY(send_to_holders(s, p->name, what, step, n, e));
+		job_drop_pages(s->job, m.data, m.bytes);
 	}
 	return 0;
 }

@@ -5,13 +5,15 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 enum { ARRAYS = 1 + PARAM_STATES };
 
-void snapshot_init(struct snapshot *s, struct job *j, bool twice, const struct train_state *st,
+void snapshot_init(struct snapshot *s, struct job *j, const char *dir, const struct train_state *st,
 		   bool start)
 {
 	*s = (struct snapshot){
-		.job = j, .twice = twice, .whole = true, .start = start, .st = *st
+		.job = j, .twice = !dir, .dir = dir, .whole = true, .start = start, .st = *st
 	};
 }
 
@@ -20,6 +22,7 @@ void snapshot_release(struct snapshot *s)
 	for (size_t i = 0; s->next && i < s->job->nparam * ARRAYS; i++)
 		mem_free(s->next[i]);
 	mem_free(s->next);
+	state_files_release(&s->files);
 	*s = (struct snapshot){ 0 };
 }
 
@@ -41,14 +44,16 @@ uint64_t snapshot_bytes(const struct job *j)
 static int alloc_next(struct snapshot *s, struct err *e)
 {
 	const struct job *j = s->job;
-	s->next = mem_array(j->nparam * ARRAYS + 1, sizeof *s->next);
+	if (!s->next)
+		s->next = mem_array(j->nparam * ARRAYS + 1, sizeof *s->next);
 	if (!s->next)
 		return err_nomem(e, j->nparam * ARRAYS * sizeof *s->next, "a snapshot");
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->param[i].states; k++) {
 			const uint64_t n = array_bytes(&j->param[i], k);
 			void **p = &s->next[i * ARRAYS + (size_t)k];
-			*p = mem_alloc(n ? n : 1);
+			if (!*p)
+				*p = mem_alloc(n ? n : 1);
 			if (!*p)
 				return err_nomem(e, n, "a snapshot");
 		}
@@ -57,28 +62,33 @@ static int alloc_next(struct snapshot *s, struct err *e)
 
 int snapshot_begin(struct snapshot *s, struct err *e)
 {
-	TRY(job_alloc_state(s->job, e));
-	if (s->twice && !s->next)
-		TRY(alloc_next(s, e));
-	if (!s->twice)
-		s->whole = false;
+	if (s->twice)
+		return alloc_next(s, e);
+	if (!s->over)
+		return state_files_begin(&s->files, s->job, s->dir, e);
+	s->whole = false;
+	return job_alloc_state(s->job, e);
+}
+
+int snapshot_put(struct snapshot *s, const struct trained_param *p, int index, uint64_t off,
+		 const void *v, uint64_t n, struct err *e)
+{
+	if (!s->twice && !s->over)
+		return state_files_put(&s->files, s->job, p, index, off, v, n, e);
+	void *const to = s->twice ? s->next[(size_t)(p - s->job->param) * ARRAYS + (size_t)index]
+				  : job_array(p, index);
+	memcpy((unsigned char *)to + off, v, n);
 	return 0;
 }
 
-void *snapshot_room(const struct snapshot *s, const struct trained_param *p, int index)
+static void change_places(struct snapshot *s)
 {
-	if (s->twice)
-		return s->next[(size_t)(p - s->job->param) * ARRAYS + (size_t)index];
-	return index ? p->state[index - 1] : p->value;
-}
-
-void snapshot_end(struct snapshot *s, const struct train_state *st)
-{
-	for (size_t i = 0; s->twice && i < s->job->nparam; i++) {
+	if (s->job->mapped[0])
+		job_drop_state(s->job);
+	for (size_t i = 0; i < s->job->nparam; i++) {
 		struct trained_param *p = &s->job->param[i];
 		for (int k = 0; k <= p->states; k++) {
-			void **next = &s->next[i * ARRAYS + (size_t)k],
-			     *was = k ? p->state[k - 1] : p->value;
+			void **next = &s->next[i * ARRAYS + (size_t)k], *was = job_array(p, k);
 			if (k)
 				p->state[k - 1] = *next;
 			else
@@ -86,7 +96,16 @@ void snapshot_end(struct snapshot *s, const struct train_state *st)
 			*next = was;
 		}
 	}
+}
+
+int snapshot_end(struct snapshot *s, const struct train_state *st, struct err *e)
+{
+	if (s->twice)
+		change_places(s);
+	else if (!s->over)
+		TRY(state_files_end(&s->files, s->job, e));
 	s->whole = true;
 	s->start = false;
 	s->st = *st;
+	return 0;
 }

@@ -58,4 +58,17 @@ typedef int (*st_source_fn)(void *ctx, const struct st_spec *t, uint64_t off, ui
 int st_write(const char *path, const struct st_spec *specs, size_t n, const json_t *metadata,
 	     st_source_fn source, void *ctx, struct err *e);
 
+/* The same file, whose bytes come in any order and size: for a folder that is renamed when it is
+ * complete. Nothing may be at `path`; what is never put is zero. */
+struct st_out {
+	int fd;
+	char *path;
+	uint64_t *at; /* [n] where each tensor begins in the file */
+};
+int st_out_begin(const char *path, const struct st_spec *specs, size_t n, struct st_out *o_p,
+		 struct err *e);
+/* Bytes [off, off+n) of tensor i. */
+int st_out_put(struct st_out *o, size_t i, uint64_t off, const void *p, uint64_t n, struct err *e);
+void st_out_end(struct st_out *o); /* the file stays, unsynced; {.fd = -1} is allowed */
+
 #endif

@@ -7,10 +7,13 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/atomic.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHUNK (4ull << 20)
 
@@ -66,8 +69,9 @@ static void add_metadata(struct buf *b, const json_t *metadata)
 	buf_addc(b, '}');
 }
 
+/* end_p: bytes of all the data */
 static int make_header(const char *path, const struct st_spec **order, size_t n,
-		       const json_t *metadata, struct buf *b, struct err *e)
+		       const json_t *metadata, struct buf *b, uint64_t *end_p, struct err *e)
 {
 	static const char zero[8];
 	uint64_t at = 0, bytes = 0;
@@ -95,6 +99,27 @@ static int make_header(const char *path, const struct st_spec **order, size_t n,
 	TRY(buf_ok(b, e));
 	for (int i = 0; i < 8; i++)
 		b->p[i] = (char)((b->n - 8) >> (8 * i));
+	*end_p = at;
+	return 0;
+}
+
+/* The tensors as the file has them: mem_free(). */
+static int in_order(const char *path, const struct st_spec *specs, size_t n,
+		    const struct st_spec ***order_p, struct err *e)
+{
+	uint64_t bytes;
+	const struct st_spec **order = mem_array(n + 1, sizeof *order);
+	int rc = order ? 0 : err_nomem(e, (n + 1) * sizeof *order, "a table of tensors");
+	for (size_t i = 0; i < n && !rc; i++) {
+		order[i] = &specs[i];
+		rc = spec_bytes(path, order[i], &bytes, e);
+	}
+	if (rc < 0) {
+		mem_free(order);
+		return rc;
+	}
+	qsort(order, n, sizeof *order, by_rank);
+	*order_p = order;
 	return 0;
 }
 
@@ -119,17 +144,11 @@ int st_write(const char *path, const struct st_spec *specs, size_t n, const json
 {
 	struct buf b = BUF_INIT;
 	struct atomic_file f = { -1, NULL, NULL };
-	const struct st_spec **order = mem_array(n + 1, sizeof *order);
+	const struct st_spec **order;
 	uint64_t bytes = 0;
-	int rc = order ? 0 : err_nomem(e, (n + 1) * sizeof *order, "a table of tensors");
-	if (rc < 0)
-		return rc;
-	for (size_t i = 0; i < n; i++)
-		order[i] = &specs[i];
-	for (size_t i = 0; i < n; i++)
-		TRYOUT(spec_bytes(path, order[i], &bytes, e));
-	qsort(order, n, sizeof *order, by_rank);
-	TRYOUT(make_header(path, order, n, metadata, &b, e));
+	int rc;
+	TRY(in_order(path, specs, n, &order, e));
+	TRYOUT(make_header(path, order, n, metadata, &b, &bytes, e));
 	TRYOUT(atomic_begin(path, &f, e));
 	rc = atomic_write(&f, b.p, b.n, e);
 	for (size_t i = 0; i < n && !rc; i++) {
@@ -145,4 +164,70 @@ out:
 	buf_release(&b);
 	mem_free(order);
 	return rc;
+}
+
+/* ---- in any order ---- */
+
+static int put_at(struct st_out *o, const char *p, uint64_t n, uint64_t at, struct err *e)
+{
+	while (n) {
+		const ssize_t k = pwrite(o->fd, p, n < (1u << 30) ? n : (1u << 30), (off_t)at);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return err_sys(e, k ? errno : ENOSPC, "%s: could not be written whole",
+				       o->path);
+		p += k;
+		at += (uint64_t)k;
+		n -= (uint64_t)k;
+	}
+	return 0;
+}
+
+static int begin_file(struct st_out *o, const struct st_spec *specs, const struct st_spec **order,
+		      size_t n, struct buf *b, struct err *e)
+{
+	uint64_t end, bytes = 0;
+	TRY(make_header(o->path, order, n, NULL, b, &end, e));
+	uint64_t at = b->n;
+	for (size_t i = 0; i < n; i++, at += bytes) {
+		TRY(spec_bytes(o->path, order[i], &bytes, e));
+		o->at[order[i] - specs] = at;
+	}
+	o->fd = open_write(o->path, OPEN_NEW, 0666);
+	if (o->fd < 0 || ftruncate(o->fd, (off_t)at) < 0)
+		return err_sys(e, errno, "%s", o->path);
+	return put_at(o, b->p, b->n, 0, e);
+}
+
+int st_out_begin(const char *path, const struct st_spec *specs, size_t n, struct st_out *o_p,
+		 struct err *e)
+{
+	struct buf b = BUF_INIT;
+	const struct st_spec **order;
+	TRY(in_order(path, specs, n, &order, e));
+	struct st_out o = { -1, mem_strdup(path), mem_array(n + 1, sizeof *o.at) };
+	int rc = o.path && o.at ? begin_file(&o, specs, order, n, &b, e)
+				: err_nomem(e, (n + 1) * sizeof *o.at, "a table of tensors");
+	buf_release(&b);
+	mem_free(order);
+	if (rc < 0)
+		st_out_end(&o);
+	else
+		*o_p = o;
+	return rc;
+}
+
+int st_out_put(struct st_out *o, size_t i, uint64_t off, const void *p, uint64_t n, struct err *e)
+{
+	return put_at(o, p, n, o->at[i] + off, e);
+}
+
+void st_out_end(struct st_out *o)
+{
+	if (o->fd >= 0)
+		close(o->fd);
+	mem_free(o->path);
+	mem_free(o->at);
+	*o = (struct st_out){ .fd = -1 };
 }

@@ -7,10 +7,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "file/safetensors.h"
 #include "job/base_hash.h"
 #include "job/checkpoint_check.h"
 #include "job/checkpoint_list.h"
+#include "job/state_files.h"
 #include "runtime/model_folder.h"
 
 #include <math.h>
@@ -29,32 +29,11 @@ static int join(char out[PATH_MOST], const char *dir, const char *name, struct e
 
 /* ---- writing ---- */
 
-static int from_memory(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
-		       struct err *e)
-{
-	(void)ctx;
-	(void)e;
-	memcpy(dst, (const char *)t->user + off, n);
-	return 0;
-}
-
 static int write_values(struct job *j, const char *dir, struct err *e)
 {
 	char path[PATH_MOST];
 	TRY(join(path, dir, "model.safetensors", e));
-	struct st_spec *spec = mem_array(j->nparam, sizeof *spec);
-	if (!spec)
-		return err_nomem(e, j->nparam * sizeof *spec, "the model's tensors");
-	for (size_t i = 0; i < j->nparam; i++)
-		spec[i] = (struct st_spec){ .name = j->param[i].name,
-					    .dtype = DT_F32,
-					    .ndim = j->param[i].ndim,
-					    .shape = { j->param[i].dim[0], j->param[i].dim[1] },
-					    .user = j->param[i].value };
-	int rc = st_write(path, spec, j->nparam, NULL, from_memory, NULL, e);
-	mem_free(spec);
-	if (rc < 0)
-		return rc;
+	TRY(state_files_write(j, STATE_VALUES, path, e));
 	return model_folder_write(j->file, dir, DT_F32, e);
 }
 
@@ -62,36 +41,7 @@ static int write_optimizer(struct job *j, const char *dir, struct err *e)
 {
 	char path[PATH_MOST];
 	TRY(join(path, dir, "optimizer.safetensors", e));
-	size_t n = 0;
-	struct arena names = ARENA_INIT;
-	struct st_spec *spec = mem_array(j->nparam * PARAM_STATES + 1, sizeof *spec);
-	int rc = 0;
-	if (!spec)
-		return err_nomem(e, j->nparam * sizeof *spec, "the optimizer's tensors");
-	for (size_t i = 0; i < j->nparam; i++)
-		for (int k = 0; k < j->param[i].states; k++) {
-			const struct trained_param *p = &j->param[i];
-			const bool shaped = p->kind[k].count == p->count;
-			char name[320];
-			snprintf(name, sizeof name, "%s.%s", p->name, p->kind[k].name);
-			const char *kept = arena_strdup(&names, name);
-			if (!kept) {
-				rc = err_nomem(e, sizeof name, "a name");
-				goto out;
-			}
-			spec[n++] = (struct st_spec){ .name = kept,
-						      .dtype = p->kind[k].dtype,
-						      .ndim = shaped ? p->ndim : 1,
-						      .shape = { shaped ? p->dim[0]
-									: (int64_t)p->kind[k].count,
-								 p->dim[1] },
-						      .user = p->state[k] };
-		}
-	rc = st_write(path, spec, n, NULL, from_memory, NULL, e);
-out:
-	mem_free(spec);
-	arena_release(&names);
-	return rc;
+	return state_files_write(j, STATE_STATES, path, e);
 }
 
 static int write_state(struct job *j, const struct train_state *s, uint64_t serial, const char *dir,
@@ -209,59 +159,13 @@ uint64_t checkpoint_result_bytes(const struct job *j)
 
 /* ---- reading ---- */
 
-static int read_tensor(const struct st_file *f, const char *path, const char *name,
-		       const struct optim_state *kind, void *dst, struct err *e)
-{
-	const struct st_tensor *t = st_find(f, name);
-	if (!t)
-		return err_set(e, ERR_INPUT,
-			       "%s: the tensor '%s' is missing: the checkpoint is of another job",
-			       path, name);
-	if (t->dtype != kind->dtype || t->count != kind->count)
-		return err_set(e, ERR_INPUT,
-			       "%s: '%s' has %llu numbers of %s; %llu of %s were expected", path,
-			       name, (unsigned long long)t->count, dtype_name(t->dtype),
-			       (unsigned long long)kind->count, dtype_name(kind->dtype));
-	memcpy(dst, t->data, t->bytes);
-	const float *v = dst;
-	for (uint64_t i = 0; t->dtype == DT_F32 && i < t->count; i++)
-		if (!isfinite(v[i]))
-			return err_set(e, ERR_INPUT,
-				       "%s: number %llu of '%s' is %g; use an earlier checkpoint",
-				       path, (unsigned long long)i, name, (double)v[i]);
-	return 0;
-}
-
 static int read_tensors(struct job *j, const char *dir, struct err *e)
 {
-	char path[PATH_MOST];
-	struct st_file *f;
-	TRY(job_alloc_state(j, e));
-	TRY(join(path, dir, j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors",
-		 e));
-	TRY(st_open(path, &f, e));
-	int rc = 0;
-	for (size_t i = 0; i < j->nparam && rc >= 0; i++) {
-		char name[320];
-		snprintf(name, sizeof name, "%s%s", j->opt.train_all ? "" : "base_model.model.",
-			 j->param[i].name);
-		const struct optim_state kind = optim_state_f32("value", j->param[i].count);
-		rc = read_tensor(f, path, name, &kind, j->param[i].value, e);
-	}
-	st_close(f);
-	if (rc < 0)
-		return rc;
-	TRY(join(path, dir, "optimizer.safetensors", e));
-	TRY(st_open(path, &f, e));
-	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
-		for (int k = 0; k < j->param[i].states && rc >= 0; k++) {
-			const struct trained_param *p = &j->param[i];
-			char name[320];
-			snprintf(name, sizeof name, "%s.%s", p->name, p->kind[k].name);
-			rc = read_tensor(f, path, name, &p->kind[k], p->state[k], e);
-		}
-	st_close(f);
-	return rc;
+	char values[PATH_MOST], states[PATH_MOST];
+	TRY(join(values, dir,
+		 j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors", e));
+	TRY(join(states, dir, "optimizer.safetensors", e));
+	return state_files_map(j, values, states, e);
 }
 
 /* Only runs in float16 have one; another run that is continued in float16 starts with a new one. */

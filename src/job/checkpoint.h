@@ -47,8 +47,8 @@ struct train_state {
 	bool timed; /* saved because of save_minutes: the next checkpoint replaces it */
 };
 
-/* Writes the job's collected values and states into DIR/checkpoints. *path_p: the folder,
- * in `a`. */
+/* Writes the job's collected values and states into DIR/checkpoints. Files in which they were
+ * collected (state_files.h) become the checkpoint's. *path_p: the folder, in `a`. */
 int checkpoint_write(struct job *j, const struct train_state *s, const char *dir, struct arena *a,
 		     const char **path_p, struct err *e);
 /* Bytes that a checkpoint takes on disk, and the result of the run. */

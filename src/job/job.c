@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/safetensors.h"
 #include "job/data_identity.h"
 #include "runtime/loftq.h"
 #include "sched/sched.h"
@@ -88,8 +89,36 @@ struct trained_param *job_param(struct job *j, const char *name)
 	return NULL;
 }
 
+void job_drop_state(struct job *j)
+{
+	const bool mapped = j->mapped[0];
+	for (size_t i = 0; i < j->nparam; i++) {
+		struct trained_param *p = &j->param[i];
+		if (!mapped)
+			mem_free(p->value);
+		for (int k = 0; k < PARAM_STATES && !mapped; k++)
+			mem_free(p->state[k]);
+		p->value = NULL;
+		memset(p->state, 0, sizeof p->state);
+	}
+	for (int k = 0; k < 2; k++) {
+		st_close(j->mapped[k]);
+		mem_free(j->incoming[k]);
+		j->mapped[k] = NULL;
+		j->incoming[k] = NULL;
+	}
+}
+
+void job_drop_pages(const struct job *j, const void *p, uint64_t n)
+{
+	if (j->mapped[0])
+		st_drop_range(j->mapped[0], p, n);
+}
+
 int job_alloc_state(struct job *j, struct err *e)
 {
+	if (j->mapped[0])
+		job_drop_state(j);
 	for (size_t i = 0; i < j->nparam; i++) {
 		struct trained_param *p = &j->param[i];
 		if (!p->value && !(p->value = mem_array(p->count, 4)))
@@ -114,19 +143,19 @@ double job_gradient_share(const struct job *j)
 	return bytes > 0 ? numbers * 4 / bytes : 0;
 }
 
-void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind, int *got)
+bool job_kept(const struct trained_param *p, const char *what, struct optim_state *kind, int *got)
 {
 	*got = 0;
 	*kind = optim_state_f32("value", p->count);
 	if (!strcmp(what, kind->name))
-		return p->value;
+		return true;
 	for (int k = 0; k < p->states; k++)
 		if (!strcmp(what, p->kind[k].name)) {
 			*kind = p->kind[k];
 			*got = k + 1;
-			return p->state[k];
+			return true;
 		}
-	return NULL;
+	return false;
 }
 
 /* ---- opening ---- */
@@ -388,13 +417,10 @@ int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err
 
 void job_close(struct job *j)
 {
-	for (size_t i = 0; i < j->nparam; i++) {
-		mem_free(j->param[i].value);
+	job_drop_state(j);
+	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= PARAM_STATES; k++)
 			ranges_release(&j->param[i].got[k]);
-		for (int k = 0; k < PARAM_STATES; k++)
-			mem_free(j->param[i].state[k]);
-	}
 	mem_free(j->param);
 	batches_free(j->batches);
 	mem_free(j->pass);

@@ -23,11 +23,14 @@ struct trained_param {
 	uint64_t count;
 	int states;
 	struct optim_state kind[PARAM_STATES]; /* [states] */
-	float *value;                          /* allocated when first needed */
-	void *state[PARAM_STATES];             /* the same; numbers as in kind[] */
+	/* NULL before there is a state; where it is in files (state_files.h) only to be read */
+	float *value;
+	void *state[PARAM_STATES]; /* the same; numbers as in kind[] */
 	/* numbers of value and states received so far while state is pulled */
 	struct ranges got[1 + PARAM_STATES];
 };
+
+struct st_file;
 
 struct job {
 	const struct config *cfg; /* borrowed */
@@ -49,6 +52,10 @@ struct job {
 	struct lr_shape lr_shape;
 	struct trained_param *param;
 	size_t nparam;
+	/* The files that the arrays are mappings of, values and states (state_files.h); NULL: the
+	 * arrays are in memory. incoming: paths under which they can be taken. */
+	struct st_file *mapped[2];
+	char *incoming[2];
 	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
 	uint64_t save_every, eval_every; /* steps; 0: never */
@@ -71,13 +78,22 @@ static inline int job_passes(const struct job *j)
 void job_passes_text(const struct job *j, char *out, size_t cap);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
 /* What is kept of a parameter under the name `what`: "value" or one of its optimizer's states. Sets
- * the size and count of its numbers, and its place in got[]; NULL: there is no such. */
-void *job_kept(struct trained_param *p, const char *what, struct optim_state *kind_p, int *got_p);
+ * the size and count of its numbers, and its place in got[], which is also that of the array; false:
+ * there is no such. */
+bool job_kept(const struct trained_param *p, const char *what, struct optim_state *kind_p,
+	      int *got_p);
+static inline void *job_array(const struct trained_param *p, int index)
+{
+	return index ? p->state[index - 1] : p->value;
+}
 /* Of what a worker keeps of the trained parameters (gradient, moments, master copy), the share that
  * is gradient. */
 double job_gradient_share(const struct job *j);
-/* value and state[] of every parameter */
+/* value and state[] of every parameter, in memory; what was in files is gone. */
 int job_alloc_state(struct job *j, struct err *e);
+void job_drop_state(struct job *j); /* there is none */
+/* Bytes of an array have been read: where it is in a file, they leave the memory. */
+void job_drop_pages(const struct job *j, const void *p, uint64_t n);
 
 /* Sets base_hash, once: a pass over the weights unless it is known (base_hash.h). */
 int job_hash_base(struct job *j, struct err *e);

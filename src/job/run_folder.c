@@ -109,7 +109,8 @@ bool run_folder_writes(const char *name)
 	for (size_t i = 0; i < ARRAY_LEN(run_files); i++)
 		if (!fnmatch(run_files[i], whole, FNM_PATHNAME))
 			return true;
-	return strstr(name, ".tmp/") && !strncmp(name, "checkpoints/step-", 17);
+	return strstr(name, ".tmp/") && (!strncmp(name, "checkpoints/step-", 17) ||
+					 !strncmp(name, "checkpoints/incoming.", 21));
 }
 
 /* The first entry of the folder that no run writes, in stray[PATH_MOST]; "": there is none. */

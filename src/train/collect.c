@@ -7,13 +7,30 @@
 #include "base/log.h"
 #include "train/start.h"
 
+/* Where the disk does not take it, into the memory: saving is tried again, and says so. */
+static int collect(struct trainer *t, struct err *e)
+{
+	int rc = session_pull_state(t->ses, ++t->rounds.number, &t->set, e);
+	if (rc >= 0)
+		rc = snapshot_end(&t->set, &t->st, e);
+	if (rc != ERR_IO || t->set.twice || t->set.over)
+		return rc;
+	log_warn("%s; the training state is collected in memory", e->msg);
+	err_clear(e);
+	t->set.over = true;
+	rc = session_pull_state(t->ses, ++t->rounds.number, &t->set, e);
+	if (rc >= 0)
+		rc = snapshot_end(&t->set, &t->st, e);
+	t->set.over = false;
+	return rc;
+}
+
 int train_collect(struct trainer *t, struct err *e)
 {
 	const int64_t began = clock_now();
-	TRY(session_pull_state(t->ses, ++t->rounds.number, &t->set, e));
-	snapshot_end(&t->set, &t->st);
+	TRY(collect(t, e));
 	if (snapshots_taken(&t->snapshots, t->st.step, began) && t->stays &&
-	    t->cfg->snapshot_to == SNAPSHOT_MEMORY && !t->snapshots.steps)
+	    t->snapshots.to == SNAPSHOT_MEMORY && !t->snapshots.steps)
 		log_info("a snapshot of the training state (%.1f MB) takes %.2f s: there is one "
 			 "about every %.0f s",
 			 (double)t->snapshots.bytes / 1e6, t->snapshots.cost,
@@ -28,10 +45,15 @@ void train_begin_set(struct trainer *t, bool start)
 	t->first = t->st;
 	t->saved = t->st.step;
 	t->evaluated = UINT64_MAX;
-	snapshot_init(&t->set, t->job, t->stays && c->snapshot_to == SNAPSHOT_MEMORY, &t->st,
-		      start);
 	snapshots_init(&t->snapshots, c, snapshot_bytes(t->job), t->st.step);
-	if (t->stays && c->snapshot_to == SNAPSHOT_OFF)
+	const enum config_snapshot to = t->snapshots.to;
+	snapshot_init(&t->set, t->job,
+		      t->stays && to == SNAPSHOT_MEMORY ? NULL : c->output_dir, &t->st, start);
+	if (t->stays && to == SNAPSHOT_DISK && c->snapshot_to == SNAPSHOT_AUTO)
+		log_info("snapshots go to the disk: two training states of %.1f MB would take more "
+			 "than half of the memory that is free here (snapshot_to)",
+			 (double)t->snapshots.bytes / 1e6);
+	if (t->stays && to == SNAPSHOT_OFF)
 		log_warn("snapshot_to is off: when a worker is lost, the job goes back to the "
 			 "newest checkpoint, and computes up to %llu steps again",
 			 (unsigned long long)(t->job->save_every ? t->job->save_every

@@ -3,6 +3,7 @@
 #include "train/snapshots.h"
 
 #include "base/clock.h"
+#include "base/os.h"
 
 #include <math.h>
 
@@ -10,9 +11,18 @@ enum { COST = 50 /* at most one part in so many of the time */ };
 static const double guessed_rate = 100e6; /* bytes a second, before the first one is measured */
 static const double least = 1;            /* seconds from one to the next */
 
+enum config_snapshot snapshots_place(const struct config *c, uint64_t bytes)
+{
+	uint64_t all, left;
+	if (c->snapshot_to != SNAPSHOT_AUTO)
+		return (enum config_snapshot)c->snapshot_to;
+	os_memory("", &all, &left);
+	return !all || bytes <= left / 4 ? SNAPSHOT_MEMORY : SNAPSHOT_DISK;
+}
+
 void snapshots_init(struct snapshots *s, const struct config *c, uint64_t bytes, uint64_t step)
 {
-	*s = (struct snapshots){ .to = (enum config_snapshot)c->snapshot_to,
+	*s = (struct snapshots){ .to = snapshots_place(c, bytes),
 				 .steps = (uint64_t)c->snapshot_steps,
 				 .bytes = bytes,
 				 .cost = (double)bytes / guessed_rate,

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct snapshots {
-	enum config_snapshot to;
+	enum config_snapshot to; /* not SNAPSHOT_AUTO */
 	uint64_t steps; /* 0: by the clock */
 	uint64_t bytes; /* of a state */
 	double cost;    /* seconds that the last one took, or a guess */
@@ -23,6 +23,9 @@ struct snapshots {
 	uint64_t at;    /* after which step */
 };
 
+/* Where they go: with `auto` into the memory when two sets of `bytes` take at most half of what is
+ * free, else to the disk. */
+enum config_snapshot snapshots_place(const struct config *c, uint64_t bytes);
 void snapshots_init(struct snapshots *s, const struct config *c, uint64_t bytes, uint64_t step);
 /* After step `step`. */
 bool snapshots_due(const struct snapshots *s, uint64_t step);

@@ -228,7 +228,7 @@ static int loop(struct trainer *t, struct err *e)
 		if (now || saver_due(&t->saver)) {
 			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
 		} else if (t->stays && snapshots_due(&t->snapshots, t->st.step)) {
-			TRY(t->cfg->snapshot_to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
+			TRY(t->snapshots.to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
 								 : train_collect(t, e));
 		}
 	}
