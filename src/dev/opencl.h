@@ -38,6 +38,7 @@ struct opencl {
 	cl_queue queue, copy;
 	uint64_t launched, finished; /* work on `queue`: given to it, known to have run */
 	uint64_t copies, seen;       /* transfers on `copy`: given to it, waited for by `queue` */
+	uint64_t ordered;            /* work on `queue` behind which all that `copy` gets now is */
 	struct {
 		cl_program program;
 		cl_kernel kernel[GPU_ENTRIES]; /* made at first use */

@@ -164,9 +164,14 @@ static int32_t follow(struct opencl *c, cl_queue behind, cl_queue before)
 	return rc;
 }
 
+/* What `copy` gets waits for the kernels that use the buffer: not for those behind them, where it
+ * has been told to wait before they were queued. */
 static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
 {
-	return b->used > c->finished ? follow(c, c->copy, c->queue) : CL_SUCCESS;
+	if (b->used <= c->finished || b->used <= c->ordered)
+		return CL_SUCCESS;
+	c->ordered = c->launched;
+	return follow(c, c->copy, c->queue);
 }
 
 int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
@@ -236,9 +241,9 @@ int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n
 	struct opencl_buf *b = opencl_buf_of(src.buf);
 	bool pieces = true;
 	int32_t rc = downloaded(c);
-	const uint64_t behind = b->used > c->finished ? c->launched : c->finished;
 	if (rc == CL_SUCCESS)
 		rc = after_kernels(c, b);
+	const uint64_t behind = c->ordered > c->finished ? c->ordered : c->finished;
 	for (int i = 0; i < OPENCL_PIECES && (size_t)i * OPENCL_PIECE < n && rc == CL_SUCCESS; i++)
 		pieces &= piece_there(c, &c->back[i]);
 	if (rc == CL_SUCCESS && pieces) {

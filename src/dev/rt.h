@@ -160,6 +160,7 @@ struct rt {
 	uint64_t unmarked;     /* launches since the last mark */
 	double flops;          /* of the products since then */
 	uint64_t copies, seen; /* transfers: queued, waited for by the compute stream */
+	uint64_t ordered;      /* work behind which all is that the copy stream gets now */
 	struct rt_slot {
 		char *host;
 		void *event;

@@ -262,13 +262,16 @@ int rt_use(struct rt *c, const struct dev_buf *buf, struct err *e)
 	return buf ? rt_use_block(c, rt_block_of(buf), e) : 0;
 }
 
-/* The copy stream waits for kernels that use the block and may still run. */
+/* What the copy stream gets waits for kernels that use the block and may still run: not for those
+ * behind them, where it has been told to wait before they were queued. */
 static int after_kernels(struct rt *c, const struct rt_block *b, struct err *e)
 {
-	if (b->used <= c->finished)
+	if (b->used <= c->finished || b->used <= c->ordered)
 		return 0;
 	TRY(rt_failed(c, c->f->event_record(c->compute_event, c->compute), "queueing", e));
-	return rt_failed(c, c->f->stream_wait(c->copy, c->compute_event, 0), "queueing", e);
+	TRY(rt_failed(c, c->f->stream_wait(c->copy, c->compute_event, 0), "queueing", e));
+	c->ordered = c->launched;
+	return 0;
 }
 
 /* The next piece of pinned memory, when what was in it has left. */
@@ -332,8 +335,8 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 	struct rt_block *b = rt_block_of(src.buf);
 	TRY(rt_enter(c, e));
 	TRY(rt_downloaded(c, e));
-	const uint64_t behind = b->used > c->finished ? c->launched : c->finished;
 	TRY(after_kernels(c, b, e));
+	const uint64_t behind = c->ordered > c->finished ? c->ordered : c->finished;
 	c->down = (struct rt_down){
 		.b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind
 	};

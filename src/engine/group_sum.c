@@ -244,7 +244,7 @@ static int add(struct group_sum *g, int array, int m, struct err *e)
 		return 0;
 	TRY(grads_finish(&g->grads[array], &g->hosted, e));
 	g->home = array;
-	return g->hosted.n ? 0 : group_sum_complete(g, e);
+	return g->hosted.n ? hosted_start(&g->hosted, e) : group_sum_complete(g, e);
 }
 
 int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int parts, struct err *e)

@@ -30,7 +30,11 @@ void hosted_end(struct hosted *h)
 	*h = (struct hosted){ 0 };
 }
 
-void hosted_round(struct hosted *h) { h->n = h->sent = h->brought = 0; }
+void hosted_round(struct hosted *h)
+{
+	h->n = h->sent = h->brought = 0;
+	h->begun = false;
+}
 
 /* Of a transfer that has just ended. */
 static void count(struct hosted *h, size_t bytes, bool busy, enum instr_kind kind, int64_t begin)
@@ -52,17 +56,32 @@ int hosted_add(struct hosted *h, void *to, struct dev_ref from, size_t bytes, st
 	return 0;
 }
 
+static int begin_next(struct hosted *h, struct err *e)
+{
+	const struct hosted_grad *g = &h->grad[h->sent];
+	return dev_download_begin(g->to, g->from, g->bytes, e);
+}
+
+int hosted_start(struct hosted *h, struct err *e)
+{
+	if (h->begun || h->sent == h->n || !dev_beside(h->dev))
+		return 0;
+	h->begun = true;
+	return begin_next(h, e);
+}
+
 int hosted_send(struct hosted *h, struct err *e)
 {
 	for (; h->sent < h->n; h->sent++) {
-		const struct hosted_grad *g = &h->grad[h->sent];
 		const int64_t begin = clock_now();
 		const int busy = dev_busy(h->dev, e);
 		if (busy < 0)
 			return busy;
-		TRY(dev_download_begin(g->to, g->from, g->bytes, e));
+		if (!h->begun)
+			TRY(begin_next(h, e));
+		h->begun = false;
 		TRY(dev_download_end(h->dev, e));
-		count(h, g->bytes, busy, INSTR_REDUCE, begin);
+		count(h, h->grad[h->sent].bytes, busy, INSTR_REDUCE, begin);
 	}
 	h->n = h->sent = 0;
 	return 0;

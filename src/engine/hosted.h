@@ -24,6 +24,7 @@ struct hosted {
 	struct worker_times *times; /* borrowed */
 	struct hosted_grad *grad;   /* [n], of which `sent` are on the host */
 	size_t n, sent, cap;
+	bool begun; /* the first one is under way */
 	struct param **lazy; /* [lazies] in the order of the layers */
 	size_t lazies, brought;
 	/* bytes to and from the host, and those of them that went beside computing */
@@ -39,6 +40,9 @@ void hosted_round(struct hosted *h);
 
 /* Will be sent; `from` keeps its numbers until then. */
 int hosted_add(struct hosted *h, void *to, struct dev_ref from, size_t bytes, struct err *e);
+/* Before the device gets what it computes meanwhile: so the first transfer, and those that follow
+ * it, wait for the gradients alone. */
+int hosted_start(struct hosted *h, struct err *e);
 /* All that was added is on the host. */
 int hosted_send(struct hosted *h, struct err *e);
 
