@@ -21,6 +21,7 @@
  *   hang=N        the Nth launch never ends
  *   lost=N        the Nth launch never ends, and the driver says that the card is lost
  *   slow=MS       each launch and product takes so many milliseconds
+ *   asked=N       an event has not happened when it is asked for the first N times (3)
  *   full          a launch finds no memory, once
  *   noregister    no memory of the host's is registered
  *   compile  noalgo  noblas
@@ -735,7 +736,7 @@ static int x_event_query(void *event)
 	const int rc = owned(v->owner);
 	if (rc || !v->stream)
 		return rc;
-	return v->asked++ < 3 ? NOT_READY : run_until(v->stream, v->at);
+	return v->asked++ < fault("asked", 3) ? NOT_READY : run_until(v->stream, v->at);
 }
 
 /* ---- programs: the "code" is the text ---- */
