@@ -14,7 +14,7 @@
 #include "file/map.h"
 #include "file/model_file.h"
 #include "file/peft.h"
-#include "job/cache.h"
+#include "file/cache.h"
 #include "net/keys.h"
 #include "report/metrics.h"
 #include "support/scratch.h"

@@ -10,7 +10,7 @@
 #include "file/atomic.h"
 #include "job/state_files.h"
 #include "support/tiny.h"
-#include "train/snapshots.h"
+#include "crew/snapshots.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -246,7 +246,8 @@ static void a_checkpoint_is_mapped(void **state)
 	p.job.param[1].value[7] = NAN;
 	write_both(&p, "values-nan", "states-nan");
 	p.job.param[1].value[7] = 0;
-	memcpy(p.job.param[1].value, second.v[1 + p.job.param[0].states], bytes_of(&p.job.param[1], 0));
+	memcpy(p.job.param[1].value, second.v[1 + p.job.param[0].states],
+	       bytes_of(&p.job.param[1], 0));
 	assert_int_equal(state_files_map(&p.job, at(&p, "values-nan"), at(&p, "states"), &err),
 			 ERR_INPUT);
 	printf("  %s\n", err.msg);
@@ -309,7 +310,8 @@ static void where_snapshots_go(void **state)
 	struct tiny t;
 	tiny_make(&t, 1, 4);
 	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-		struct config *c = tiny_config(&t, "run", (const char *const[]){ row[i].key, NULL });
+		struct config *c =
+			tiny_config(&t, "run", (const char *const[]){ row[i].key, NULL });
 		assert_int_equal(snapshots_place(c, row[i].bytes), row[i].to);
 		config_free(c);
 	}

@@ -9,7 +9,7 @@
 #include "file/hash.h"
 #include "job/base_hash.h"
 #include "support/site.h"
-#include "job/cache.h"
+#include "file/cache.h"
 #include "proto/hashes.h"
 
 #include <dirent.h>

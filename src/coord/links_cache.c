@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "file/atomic.h"
-#include "job/cache.h"
+#include "file/cache.h"
 #include "proto/weights_blob.h"
 
 #include <sodium.h>

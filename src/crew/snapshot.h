@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* snapshot.h - the newest training state of all members that is whole: the state to which a job goes
- * back when a member is lost.
+/* snapshot.h - the newest training state of all members that is whole: the state to which a job
+ * goes back when a member is lost.
  *
  * The job's own arrays (job.h: value, state) hold it, so a checkpoint is written from it and a
  * resumed run begins with it. Where there is memory for two sets, the next one is collected into a
  * second set of arrays, and the two change places when all of it is there. Else the next one goes
  * into files (job/state_files.h), and the arrays become mappings of these: the coordinator needs
  * memory for a few messages only. Where the disk does not take it either, it is collected over the
- * old one: a loss at that moment leaves none, and the newest checkpoint on disk is what there is. */
+ * old one: a loss at that moment leaves none, and the newest checkpoint on disk is what there is.
+ */
 #ifndef HS_CREW_SNAPSHOT_H
 #define HS_CREW_SNAPSHOT_H
 
@@ -26,8 +27,8 @@ struct snapshot {
 	/* the set is the beginning of a new run, which every worker makes for itself: nothing is
 	 * in the arrays */
 	bool start;
-	struct train_state st; /* of the set */
-	void **next;           /* [nparam * (1 + PARAM_STATES)]; NULL until it is needed */
+	struct train_state st;    /* of the set */
+	void **next;              /* [nparam * (1 + PARAM_STATES)]; NULL until it is needed */
 	struct state_files files; /* that are written */
 };
 

@@ -24,7 +24,7 @@ struct hosted {
 	struct worker_times *times; /* borrowed */
 	struct hosted_grad *grad;   /* [n], of which `sent` are on the host */
 	size_t n, sent, cap;
-	bool begun; /* the first one is under way */
+	bool begun;          /* the first one is under way */
 	struct param **lazy; /* [lazies] in the order of the layers */
 	size_t lazies, brought;
 	/* bytes to and from the host, and those of them that went beside computing */

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
-#include "job/cache.h"
+#include "file/cache.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -162,8 +162,8 @@ uint64_t checkpoint_result_bytes(const struct job *j)
 static int read_tensors(struct job *j, const char *dir, struct err *e)
 {
 	char values[PATH_MOST], states[PATH_MOST];
-	TRY(join(values, dir,
-		 j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors", e));
+	TRY(join(values, dir, j->opt.train_all ? "model.safetensors" : "adapter_model.safetensors",
+		 e));
 	TRY(join(states, dir, "optimizer.safetensors", e));
 	return state_files_map(j, values, states, e);
 }

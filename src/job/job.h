@@ -78,8 +78,8 @@ static inline int job_passes(const struct job *j)
 void job_passes_text(const struct job *j, char *out, size_t cap);
 struct trained_param *job_param(struct job *j, const char *name); /* NULL: not trained */
 /* What is kept of a parameter under the name `what`: "value" or one of its optimizer's states. Sets
- * the size and count of its numbers, and its place in got[], which is also that of the array; false:
- * there is no such. */
+ * the size and count of its numbers, and its place in got[], which is also that of the array;
+ * false: there is no such. */
 bool job_kept(const struct trained_param *p, const char *what, struct optim_state *kind_p,
 	      int *got_p);
 static inline void *job_array(const struct trained_param *p, int index)

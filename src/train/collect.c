@@ -47,8 +47,8 @@ void train_begin_set(struct trainer *t, bool start)
 	t->evaluated = UINT64_MAX;
 	snapshots_init(&t->snapshots, c, snapshot_bytes(t->job), t->st.step);
 	const enum config_snapshot to = t->snapshots.to;
-	snapshot_init(&t->set, t->job,
-		      t->stays && to == SNAPSHOT_MEMORY ? NULL : c->output_dir, &t->st, start);
+	snapshot_init(&t->set, t->job, t->stays && to == SNAPSHOT_MEMORY ? NULL : c->output_dir,
+		      &t->st, start);
 	if (t->stays && to == SNAPSHOT_DISK && c->snapshot_to == SNAPSHOT_AUTO)
 		log_info("snapshots go to the disk: two training states of %.1f MB would take more "
 			 "than half of the memory that is free here (snapshot_to)",

@@ -229,7 +229,7 @@ static int loop(struct trainer *t, struct err *e)
 			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
 		} else if (t->stays && snapshots_due(&t->snapshots, t->st.step)) {
 			TRY(t->snapshots.to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
-								 : train_collect(t, e));
+							     : train_collect(t, e));
 		}
 	}
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);

@@ -12,7 +12,7 @@
 #include "train/judge.h"
 #include "train/round.h"
 #include "train/save.h"
-#include "train/snapshots.h"
+#include "crew/snapshots.h"
 #include "train/train.h"
 
 enum { RECENT = 5 /* steps whose longest sets the time limit of a step */ };

@@ -15,7 +15,7 @@
 #include "base/os.h"
 #include "base/version.h"
 #include "file/atomic.h"
-#include "job/cache.h"
+#include "file/cache.h"
 #include "runtime/runtime.h"
 
 #include <limits.h>

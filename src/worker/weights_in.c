@@ -10,7 +10,7 @@
 #include "engine/orders.h"
 #include "file/atomic.h"
 #include "file/map.h"
-#include "job/cache.h"
+#include "file/cache.h"
 #include "proto/hashes.h"
 #include "proto/weights_blob.h"
 #include "runtime/runtime.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cache.c - see cache.h. */
-#include "job/cache.h"
+#include "file/cache.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -5,8 +5,8 @@
  * Every checkpoint is such a state too. Between them it is collected every `snapshot_steps` steps,
  * or by default as often as takes at most 2 % of the time; before the first one its cost is guessed
  * from its size. */
-#ifndef HS_TRAIN_SNAPSHOTS_H
-#define HS_TRAIN_SNAPSHOTS_H
+#ifndef HS_CREW_SNAPSHOTS_H
+#define HS_CREW_SNAPSHOTS_H
 
 #include "config/config.h"
 
@@ -15,12 +15,12 @@
 
 struct snapshots {
 	enum config_snapshot to; /* not SNAPSHOT_AUTO */
-	uint64_t steps; /* 0: by the clock */
-	uint64_t bytes; /* of a state */
-	double cost;    /* seconds that the last one took, or a guess */
-	bool measured;  /* it is not a guess */
-	int64_t last;   /* when the last one was collected */
-	uint64_t at;    /* after which step */
+	uint64_t steps;          /* 0: by the clock */
+	uint64_t bytes;          /* of a state */
+	double cost;             /* seconds that the last one took, or a guess */
+	bool measured;           /* it is not a guess */
+	int64_t last;            /* when the last one was collected */
+	uint64_t at;             /* after which step */
 };
 
 /* Where they go: with `auto` into the memory when two sets of `bytes` take at most half of what is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* snapshots.c - see snapshots.h. */
-#include "train/snapshots.h"
+#include "crew/snapshots.h"
 
 #include "base/clock.h"
 #include "base/os.h"

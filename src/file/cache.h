@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cache.h - the cache: files that need not be fetched or measured again. */
-#ifndef HS_JOB_CACHE_H
-#define HS_JOB_CACHE_H
+#ifndef HS_FILE_CACHE_H
+#define HS_FILE_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>
