@@ -133,11 +133,20 @@ int block_qkv(struct tape *t, const struct layer *l, const struct layer_context 
 	return op_columns_apply(t, all, q + kv, kv, &part[2], e);
 }
 
-int block_gate(struct tape *t, const struct layer *l, const struct layer_context *c,
-	       struct tensor *x, struct tensor **y_p, struct err *e)
+/* Whether backward reads the input of linear layer i. */
+static bool reads_input(const struct layer *l, const struct layer_context *c, enum linear i)
+{
+	return l->lin[i].w->trainable || (l->lin[i].lora.a && !c->base);
+}
+
+/* y (N,F) = act(x Wgate) * x Wup. */
+static int gate_up(struct tape *t, const struct layer *l, const struct layer_context *c,
+		   struct tensor *x, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *gate, *up, *all;
+	struct dmem *out = t->out;
+	t->out = NULL;
 	if (m->fused_gate_up) {
 		TRY(block_linear(t, l, c, LIN_GATE_UP, x, NULL, &all, e));
 		TRY(op_columns_apply(t, all, 0, m->intermediate, &gate, e));
@@ -146,7 +155,28 @@ int block_gate(struct tape *t, const struct layer *l, const struct layer_context
 		TRY(block_linear(t, l, c, LIN_GATE, x, NULL, &gate, e));
 		TRY(block_linear(t, l, c, LIN_UP, x, NULL, &up, e));
 	}
+	t->out = out;
 	return m->gelu ? op_geglu_apply(t, gate, up, y_p, e) : op_swiglu_apply(t, gate, up, y_p, e);
+}
+
+int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
+	      struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	const bool fused = c->stage->cfg.fused_gate_up, apart = t->record && t->mem != t->scratch,
+		   in = fused ? reads_input(l, c, LIN_GATE_UP)
+			      : reads_input(l, c, LIN_GATE) || reads_input(l, c, LIN_UP),
+		   down = reads_input(l, c, LIN_DOWN);
+	struct tensor *a, *act /* (N,F) */;
+	struct dmem_mark k = dmem_mark(t->scratch);
+	t->out = apart && !in ? t->scratch : NULL;
+	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
+	t->out = apart && !down ? t->scratch : NULL;
+	TRY(gate_up(t, l, c, a, &act, e));
+	t->out = NULL;
+	TRY(block_add(t, l, c, LIN_DOWN, act, NORM_MLP_OUT, h, y_p, e));
+	if (apart)
+		dmem_back(t->scratch, k);
+	return 0;
 }
 
 int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,

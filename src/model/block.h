@@ -20,9 +20,10 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
 /* q (N,H*D), k and v (N,G*D) of x (N,C). */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct err *e);
-/* y (N,F) = act(x Wgate) * x Wup. */
-int block_gate(struct tape *t, const struct layer *l, const struct layer_context *c,
-	       struct tensor *x, struct tensor **y_p, struct err *e);
+/* y (N,C) = h + what the feed-forward half makes of h (N,C). What no backward reads is not kept:
+ * the norm's output under frozen gate and up, and the input of a frozen down (N,F). */
+int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
+	      struct tensor *h, struct tensor **y_p, struct err *e);
 /* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
 int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
 		struct param *w, struct err *e);

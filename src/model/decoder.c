@@ -8,7 +8,7 @@
  * or GELU; q, k, v may come from one matrix, and gate and up (block.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
- * values (Nk,G,D); gate, up (N,F). */
+ * values (Nk,G,D). */
 #include "model/block.h"
 
 #include "base/err.h"
@@ -19,7 +19,7 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	struct tensor *a, *part[3], *q, *k, *v, *o /* (N,H*D) */, *act /* (N,F) */;
+	struct tensor *a, *part[3], *q, *k, *v, *o /* (N,H*D) */;
 	TRY(block_norm(t, c, l->norm[NORM_ATTN_IN], h, &a, e));
 	TRY(block_qkv(t, l, c, a, part, e));
 	q = part[0];
@@ -40,7 +40,5 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		m->attn_scale > 0 ? (float)m->attn_scale : 1.0f / sqrtf((float)m->head_dim),
 		(float)m->attn_cap, &o, e));
 	TRY(block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, &h, e));
-	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
-	TRY(block_gate(t, l, c, a, &act, e));
-	return block_add(t, l, c, LIN_DOWN, act, NORM_MLP_OUT, h, y_p, e);
+	return block_mlp(t, l, c, h, y_p, e);
 }

@@ -296,7 +296,7 @@ static int add_devices(const struct description *d, const struct model_config *c
 					    .watts = v->watts,
 					    .estimated = true };
 		TRY(is_cpu(v) ? add_cpu(d, v, p, &x, notes, e) : add_card(d, v, p, &x, notes, e));
-		describe_memory(p, c, &x);
+		describe_memory(d, p, c, &x);
 		x.host = host_of(p, v->host, e);
 		TRY(x.host);
 		for (int64_t k = 0; k < v->count; k++) {

@@ -148,18 +148,36 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	return 0;
 }
 
-void describe_memory(const struct profile *p, const struct model_config *c,
-		     struct profile_device *d)
+/* Which inputs of the feed-forward matrices stay for backward: all where matrices are trained, else
+ * those of matrices with adapters (block_mlp()). */
+static void kept_inputs(const struct description *d, const struct model_config *c, bool *in_p,
+			bool *down_p)
 {
+	struct lora_options o = { .r = d->lora_r };
+	struct err ignored = { 0 };
+	*in_p = *down_p = true;
+	if (d->adapter == ADAPTER_NONE || lora_targets(c, d->lora_target_modules.item,
+						       d->lora_target_modules.n, &o, &ignored) < 0)
+		return;
+	*in_p = o.target[LIN_GATE] || o.target[LIN_UP] || o.target[LIN_GATE_UP];
+	*down_p = o.target[LIN_DOWN];
+}
+
+void describe_memory(const struct description *d, const struct profile *p,
+		     const struct model_config *c, struct profile_device *x)
+{
+	bool in, down;
+	kept_inputs(d, c, &in, &down);
 	const double T = p->sequence_len, C = (double)c->hidden, F = (double)c->intermediate,
 		     kv = (double)(c->kv_heads * c->head_dim), bytes = profile_dtype_bytes(p),
-		     kept = T * ((6 * C + 2 * kv + 3 * F) * bytes + 4 * (double)c->heads),
+		     all = T * ((6 * C + 2 * kv + 3 * F) * bytes + 4 * (double)c->heads),
+		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = fmin(fmax(floor(LOGITS_BYTES / (4.0 * (double)c->vocab)), 128), 1024);
 
-	d->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
-	d->activation_gib = d->kept_gib;
-	d->activation_gib.slope += T * (2 * C + 2 * F) * bytes / GIB;
-	d->head_gib = (struct curve){ .line = true,
+	x->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
+	x->activation_gib = x->kept_gib;
+	x->activation_gib.slope += T * (2 * C + 2 * F) * bytes / GIB;
+	x->head_gib = (struct curve){ .line = true,
 				      .given = true,
 				      .slope = 4 * T * C * bytes / GIB,
 				      .intercept = fmin(rows, T) * 4 * (double)c->vocab / GIB };

@@ -51,7 +51,7 @@ struct description {
 int describe_model(const struct description *d, struct profile *p, struct model_config *c_p,
 		   struct err *e);
 /* The memory curves of a device: the same for all. */
-void describe_memory(const struct profile *p, const struct model_config *c,
-		     struct profile_device *d);
+void describe_memory(const struct description *d, const struct profile *p,
+		     const struct model_config *c, struct profile_device *x);
 
 #endif

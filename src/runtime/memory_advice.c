@@ -15,8 +15,8 @@ enum {
 
 #define MIB(x) ((unsigned long long)((x) + (1 << 20) - 1) >> 20)
 
-/* The bytes that a layer's tape keeps: both norms and sums, q, k, v, attention's output, gate, up
- * and their product, low-rank parts. */
+/* The bytes of a layer's tape: both norms and sums, q, k, v, attention's output, gate, up and their
+ * product, low-rank parts. */
 static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const struct model_config *c = a->cfg;
@@ -29,12 +29,25 @@ static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 	return sum;
 }
 
+/* What of it need not stay for backward: the inputs of frozen matrices (block_mlp()). */
+static uint64_t brief_bytes(const struct memory_ask *a, uint64_t n)
+{
+	const bool *target = a->opt->lora.target;
+	const uint64_t one = n * dtype_size(a->opt->act);
+	const bool in = target[LIN_GATE] || target[LIN_UP] || target[LIN_GATE_UP];
+	if (a->opt->train_all)
+		return 0;
+	return (in ? 0 : one * (uint64_t)a->cfg->hidden) +
+	       (target[LIN_DOWN] ? 0 : one * (uint64_t)a->cfg->intermediate);
+}
+
 uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute)
 {
 	const uint64_t n = (uint64_t)tokens,
 		       row = n * (uint64_t)a->cfg->hidden * dtype_size(a->opt->act),
 		       layer = layer_bytes(a, n);
-	const uint64_t kept = (uint64_t)a->layers * (recompute ? row : layer) + 2 * row;
+	const uint64_t kept =
+		(uint64_t)a->layers * (recompute ? row : layer - brief_bytes(a, n)) + 2 * row;
 	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4,
 		       logits = block > LOGITS ? block : LOGITS;
 	/* the gradients of backward, and with recomputation what one layer keeps, which are on the

@@ -48,7 +48,7 @@ int tape_apply(struct tape *t, const struct op *op, const struct op_args *a, str
 	if (op->in_place)
 		y->at = a->x[0]->at;
 	else
-		TRY(dmem_take(t->mem, tensor_bytes(y), &y->at, e));
+		TRY(dmem_take(t->out ? t->out : t->mem, tensor_bytes(y), &y->at, e));
 	int rc = op->forward(t, n, e);
 	if (rc < 0)
 		return err_prefix(e, "op %s", op->name);

@@ -8,8 +8,9 @@
  * not computed.
  *
  * Memory: outputs and what backward needs come from `mem` and stay until the owner of `mem` takes
- * them back; temporaries and gradients of activations come from `scratch`. Tape nodes come from
- * `host`. A tape never frees. */
+ * them back; temporaries and gradients of activations come from `scratch`. Outputs that no backward
+ * reads may come from elsewhere (`out`), and be gone before it. Tape nodes come from `host`. A tape
+ * never frees. */
 #ifndef HS_TENSOR_TAPE_H
 #define HS_TENSOR_TAPE_H
 
@@ -37,6 +38,7 @@ struct tape {
 	struct dev *dev;
 	enum dtype act; /* dtype of activations */
 	struct dmem *mem, *scratch;
+	struct dmem *out; /* where outputs of ops go instead of `mem`; NULL: there */
 	struct arena *host;
 	bool record;
 	struct tape_node *last;
