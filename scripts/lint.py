@@ -44,7 +44,8 @@ RANK = {
     "coord": 11,
     "survey": 12,
     "train": 13,
-    "cli": 14,
+    "trial": 14,
+    "cli": 15,
 }
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
@@ -68,7 +69,7 @@ LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
 ROOMS = (
-    "config job crew proto engine peers ops mesh worker coord survey train"
+    "config job crew proto engine peers ops mesh worker coord survey train trial"
 ).split()
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")

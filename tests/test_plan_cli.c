@@ -70,10 +70,15 @@ static void test_text(void **state)
 	assert_int_equal(plan("--profile " CEPHALO " --compare"), 0);
 	assert_non_null(strstr(out, "cephalo"));
 	assert_non_null(strstr(out, "exhaustive"));
+	assert_non_null(strstr(out, "Alone (predicted):"));
+	assert_non_null(strstr(out, "l4-0 does not fit"));
+	assert_non_null(strstr(out, "% of the sum of those that fit"));
 	assert_int_equal(plan("--profile " CEPHALO " --compare --json"), 0);
 	json_t *doc = json_loads(out, 0, NULL);
 	assert_non_null(doc);
 	assert_int_equal(json_array_size(json_object_get(doc, "plans")), 6);
+	assert_int_equal(json_array_size(json_object_get(doc, "alone")), 4);
+	assert_true(json_is_number(json_object_get(doc, "sum_tokens_per_second")));
 	json_decref(doc);
 }
 

@@ -2,6 +2,7 @@
 /* cmd_bench.c - `heteroshard bench`: products, kernels and whole steps as shares of ceilings
  * measured in the same run. */
 #include "cli/bench_links.h"
+#include "cli/bench_together.h"
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -21,8 +22,9 @@ struct args {
 	const char *device, *shape;
 	int64_t layers, rows, length, lora_r, repeat;
 	int weights;
-	bool ops, steps, recompute, links, json;
+	bool ops, steps, recompute, links, json, together;
 	struct bench_links net;
+	struct bench_together of;
 };
 
 #define AT(f) offsetof(struct args, f)
@@ -133,21 +135,37 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = AT(net.plain),
 	  .help = "with serve and to, on both sides: links without encryption too" },
+	{ .key = "together",
+	  .kind = OPT_BOOL,
+	  .offset = AT(together),
+	  .help = "only this, with CONFIG, on every machine of the job: a few steps of the job on "
+		  "each device alone and on the planned whole, with equal rows and steps; the sum "
+		  "of tokens/s and the share of it that was reached" },
+	{ .key = "run-steps",
+	  .kind = OPT_INT,
+	  .offset = AT(of.steps),
+	  .def = "6",
+	  .lo = 3,
+	  .hi = 1000,
+	  .arg = "N",
+	  .help = "with --together: steps of each run; the first is not counted" },
+	CLI_ROLE_ROWS(AT(of.role)),
 	{ .key = "json", .kind = OPT_BOOL, .offset = AT(json), .help = "one JSON object a row" },
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard bench [options]",
+	.synopsis = "heteroshard bench [options] [--together CONFIG [key=value ...]]",
 	.about = "Measures this machine's matrix-product ceiling and copy bandwidth, then every "
 		 "product and kernel and the whole "
 		 "LoRA step at a model's sizes as a share of them. A step counts 4N FLOP per "
 		 "token; attention and adapters come on "
 		 "top. "
 		 "Links are compared with raw TCP on the same path.",
+	.config = true,
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
-	.example = "  heteroshard bench\n  heteroshard bench --shape llama3-8b --layers 2 --rows 1 "
-		   "--no-ops\n"
+	.example = "  heteroshard bench\n  heteroshard bench --together cluster.yaml\n"
+		   "  heteroshard bench --shape llama3-8b --layers 2 --rows 1 --no-ops\n"
 		   "  heteroshard bench --serve 10.0.0.2:9990 --peer KEY1      then on the other "
 		   "machine:\n"
 		   "  heteroshard bench --to 10.0.0.2:9990 --peer KEY2",
@@ -304,7 +322,22 @@ int cmd_bench(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status = 0;
-	if (cli_args(&usage, argc, argv, &o, 0, 0, &npos, &a, &status)) {
+	o.of.role.command = "bench --together";
+	if (cli_args(&usage, argc, argv, &o, 0, -1, &npos, &a, &status)) {
+		if (o.together && npos) {
+			o.of.json = o.json;
+			status = bench_together(&o.of, npos, argv + 1);
+			arena_release(&a);
+			return status;
+		}
+		if (o.together || npos) {
+			arena_release(&a);
+			return o.together ? cli_usage_error("--together needs the configuration of "
+							    "a job with several devices")
+					  : cli_usage_error("'%s': a configuration is for "
+							    "'bench --together' only",
+							    argv[1]);
+		}
 		struct view v = { .o = &o };
 		int rc = o.net.serve || o.net.to ? bench_links_between(&o.net, o.json, &e)
 						 : run(&v, &e);

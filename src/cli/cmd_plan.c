@@ -3,6 +3,7 @@
  * what each device is worth. It needs only a profile; neither a model nor a device has to be
  * present. src/plan plans and words the explanation; here are options, tables and files. */
 #include "cli/cli.h"
+#include "cli/plan_alone.h"
 #include "cli/plan_draw.h"
 #include "cli/plan_worth.h"
 #include "cli/run.h"
@@ -116,7 +117,8 @@ static const struct opt rows[] = {
 	{ .key = "compare",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, compare),
-	  .help = "run all planners and print one table" },
+	  .help = "run all planners and print one table; below it each device alone, and what "
+		  "together is of their sum" },
 	{ .key = "price",
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, price),
@@ -519,7 +521,7 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 
 /* ---- all planners ---- */
 
-static void compare_json(const struct question *j)
+static int compare_json(const struct question *j, struct err *bad)
 {
 	bool first = true;
 
@@ -542,7 +544,7 @@ static void compare_json(const struct question *j)
 		first = false;
 		buf_release(&b);
 	}
-	fputs("]}\n", stdout);
+	return plan_alone_json(&j->p, bad);
 }
 
 static int compare(const struct args *a, const struct question *j, struct err *e)
@@ -553,11 +555,11 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 					       "search ms", "per 1,000 euro", "euro per token/s" };
 	struct cli_table *t;
 	struct buf notes = BUF_INIT;
+	struct plan ours = { 0 };
+	int rc = 0;
 
-	if (a->json) {
-		compare_json(j);
-		return 0;
-	}
+	if (a->json)
+		return compare_json(j, e);
 	t = cli_table_new(heading, ARRAY_LEN(heading) - (isnan(j->euro) ? 2 : 0));
 	for (size_t i = 0; planner_at(i); i++) {
 		const struct planner *row = planner_at(i);
@@ -598,7 +600,10 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 				 plan.over_gib, plan.over_host ? "the host of " : "",
 				 j->p.profile.device[plan.over_device].id);
 		cli_table_add(t, cells);
-		plan_release(&plan);
+		if (row == planner_default())
+			ours = plan;
+		else
+			plan_release(&plan);
 	}
 	cli_table_print(t, stdout);
 	if (profile_estimated(&j->p.profile))
@@ -607,8 +612,10 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 	if (notes.n)
 		cli_line(stdout, "\n%s", notes.p);
 	buf_release(&notes);
-	(void)e;
-	return 0;
+	if (ours.stages)
+		rc = plan_alone_print(&j->p, &ours, e);
+	plan_release(&ours);
+	return rc;
 }
 
 static int check_folder(const struct args *a, const struct question *j, struct err *e)

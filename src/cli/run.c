@@ -62,6 +62,23 @@ int cli_work(const struct config *c, const struct role *r, struct err *e)
 	return work(c, r, cli_stop(), e);
 }
 
+/* Job after job, until the coordinator does not call for `most` seconds, or is gone. */
+static int work_on(const struct config *c, const struct role *r, struct err *e)
+{
+	static const double most = 30;
+	struct config again = *c;
+	const volatile sig_atomic_t *stopped = cli_stop();
+	int rc = cli_work(c, r, e), served = 0;
+	again.join_timeout = c->join_timeout < most ? c->join_timeout : most;
+	again.coordinator_timeout = 0;
+	while (!*stopped && rc != ERR_USAGE && rc != ERR_NET) {
+		served++;
+		err_clear(e);
+		rc = cli_work(&again, r, e);
+	}
+	return served && rc == ERR_NET ? 0 : rc;
+}
+
 /* argv that starts this program as a worker of the same configuration; NULL when memory is out. */
 static char **worker_program(int npos, char **pos, bool insecure, struct arena *a)
 {
@@ -187,7 +204,7 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 		rc = one_of_ranks(c, r, lead, ctx, &e);
 	else if (rc >= 0)
 		rc = role.kind == ROLE_WORKER
-			     ? cli_work(c, &role, &e)
+			     ? (r->jobs ? work_on : cli_work)(c, &role, &e)
 			     : lead(ctx, c, worker_program(npos, pos, r->insecure, &a), NULL, &e);
 	config_free(c);
 	arena_release(&a);

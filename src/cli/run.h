@@ -31,6 +31,8 @@ struct cli_role {
 	const char *command; /* of the program: "train" */
 	const char *role, *worker;
 	bool insecure;
+	/* a worker serves job after job, until the coordinator calls no more */
+	bool jobs;
 };
 
 /* The options of that; `at`: the offset of the struct cli_role in the command's arguments. */
