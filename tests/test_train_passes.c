@@ -26,6 +26,7 @@ enum { MEMBERS_MOST = 4, LAYERS = 3 };
 struct crowd {
 	int n, chunks;
 	int share[MEMBERS_MOST];
+	int state[MEMBERS_MOST]; /* millionths of values and state, layer by layer; 0: whole */
 };
 
 static int attempt(const struct tiny *t, const char *name, const struct crowd *m, int stages,
@@ -41,6 +42,11 @@ static int attempt(const struct tiny *t, const char *name, const struct crowd *m
 		p.members = &m->n;
 		p.share = m->share;
 		p.chunks = m->chunks;
+	}
+	if (m && m->state[0]) {
+		p.schedule = "breadth_first";
+		p.state_share = m->state;
+		p.sharding = SHARD_PARAMETERS;
 	}
 	for (int i = 0; i <= stages * p.chunks; i++)
 		p.first[i] = i * LAYERS / (stages * p.chunks);
@@ -70,13 +76,19 @@ static bool holds(const struct tiny *t, const char *name, const char *what)
 #define BATCH "micro_batch_size=1", "gradient_accumulation_steps=11"
 
 static const struct crowd few[] = {
-	{ 2, 1, { 1, 1 } },
-	{ 3, 1, { 2, 1, 1 } },
+	{ 2, 1, { 1, 1 }, { 0 } },
+	{ 3, 1, { 2, 1, 1 }, { 0 } },
+};
+
+/* Cephalo's way: layers outside, passes inside, values and state stored by shares of their own. */
+static const struct crowd shared[] = {
+	{ 2, LAYERS, { 1, 1 }, { 300000, 700000 } },
+	{ 3, LAYERS, { 1, 2, 1 }, { 500000, 100000, 400000 } },
 };
 
 static const struct crowd many[] = {
-	{ 4, 1, { 1, 1, 1, 1 } }, { 4, 1, { 7, 1, 2, 3 } }, { 2, 3, { 3, 1 } },
-	{ 2, 1, { 0, 1 } },       { 3, 2, { 1, 2, 1 } },
+	{ 4, 1, { 1, 1, 1, 1 }, { 0 } }, { 4, 1, { 7, 1, 2, 3 }, { 0 } }, { 2, 3, { 3, 1 }, { 0 } },
+	{ 2, 1, { 0, 1 }, { 0 } },       { 3, 2, { 1, 2, 1 }, { 0 } },
 };
 
 static void compare(const struct tiny *t, const struct record *one, const struct crowd *m, size_t n,
@@ -85,7 +97,10 @@ static void compare(const struct tiny *t, const struct record *one, const struct
 	for (size_t i = 0; i < n; i++) {
 		struct record r = { 0 };
 		char name[96], file[160], of_one[160];
-		snprintf(name, sizeof name, "%s-%zu", kind, i + (m == many ? 100 : 0));
+		snprintf(name, sizeof name, "%s-%zu", kind,
+			 i + (m == many       ? 100
+			      : m[i].state[0] ? 50
+					      : 0));
 		run(t, name, &m[i], &r, more);
 		record_same(one, &r, name);
 		snprintf(file, sizeof file, "%s/%s", name, result);
@@ -125,6 +140,7 @@ static void lora_has_the_bits_of_one_process(void **state)
 	compare(&t, &one, few, ARRAY_LEN(few), "lora", more, "adapter_model.safetensors");
 	run(&t, "packed", NULL, &two, packed);
 	compare(&t, &two, few + 1, 1, "packed", packed, "adapter_model.safetensors");
+	compare(&t, &one, shared, 1, "lora", more, "adapter_model.safetensors");
 	if (test_is_long()) {
 		compare(&t, &one, many, ARRAY_LEN(many), "lora", more, "adapter_model.safetensors");
 		compare(&t, &two, many, ARRAY_LEN(many), "packed", packed,
@@ -148,6 +164,7 @@ static void full_has_the_bits_of_one_process(void **state)
 	tiny_make_tied(&t, LAYERS, 60);
 	run(&t, "full", NULL, &one, more);
 	compare(&t, &one, few, 1, "full", more, "model.safetensors");
+	compare(&t, &one, shared + 1, 1, "full", more, "model.safetensors");
 	if (test_is_long())
 		compare(&t, &one, many, ARRAY_LEN(many), "full", more, "model.safetensors");
 	tiny_remove(&t);

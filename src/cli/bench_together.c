@@ -27,8 +27,9 @@ static bool is_slower(const struct together *t)
 
 static void print_rows(const struct together *t)
 {
-	static const char *const heading[] = { "device", "kind",   "alone tokens/s", "alone ms",
-					       "layers", "of the rows", "busy",      "links" };
+	static const char *const heading[] = { "device",   "kind",   "alone tokens/s",
+					       "alone ms", "layers", "of the rows",
+					       "busy",     "links" };
 	struct cli_table *table = cli_table_new(heading, 8);
 	for (int i = 0; i < t->devices; i++) {
 		const struct together_device *d = &t->device[i];
@@ -64,11 +65,12 @@ static void print_verdict(const struct together *t)
 	if (t->used == 1) {
 		for (int i = 0; i < t->devices; i++)
 			if (t->device[i].row >= 0)
-				cli_line(stdout,
-					 "Together is the same as %s alone: the plan uses no other "
-					 "device, because none makes the step shorter ('heteroshard "
-					 "plan' says by how much).\n",
-					 t->device[i].id);
+				cli_line(
+					stdout,
+					"Together is the same as %s alone: the plan uses no other "
+					"device, because none makes the step shorter ('heteroshard "
+					"plan' says by how much).\n",
+					t->device[i].id);
 		return;
 	}
 	if (!best) {
@@ -96,13 +98,15 @@ static void print_text(const struct together *t)
 		    (long long)t->rows, (long long)t->steps);
 	print_rows(t);
 	putchar('\n');
-	cli_fact("together", "%.1f tokens/s, %.1f ms a step (%.1f and %.1f tokens/s, before and "
-			     "behind the others; predicted %.1f ms)",
+	cli_fact("together",
+		 "%.1f tokens/s, %.1f ms a step (%.1f and %.1f tokens/s, before and "
+		 "behind the others; predicted %.1f ms)",
 		 t->tokens_per_s, 1e3 * t->step_s, t->first_run, t->second_run,
 		 1e3 * t->predicted_s);
 	if (t->sum.fit)
-		cli_fact("sum of alone", "%.1f tokens/s of %d devices; together reaches %.1f %% of "
-					 "it",
+		cli_fact("sum of alone",
+			 "%.1f tokens/s of %d devices; together reaches %.1f %% of "
+			 "it",
 			 t->sum.tokens_per_s, t->sum.fit,
 			 100 * t->tokens_per_s / t->sum.tokens_per_s);
 	putchar('\n');
@@ -151,12 +155,10 @@ static int print_json(const struct together *t, struct err *e)
 	put_number(&b, "step_ms", 1e3 * t->step_s);
 	put_number(&b, "predicted_ms", 1e3 * t->predicted_s);
 	buf_adds(&b, "}");
-	put_number(&b, "share_of_sum",
-		   t->sum.fit ? t->tokens_per_s / t->sum.tokens_per_s : NAN);
+	put_number(&b, "share_of_sum", t->sum.fit ? t->tokens_per_s / t->sum.tokens_per_s : NAN);
 	buf_adds(&b, ", \"fastest_alone\": ");
 	if (t->sum.fastest >= 0)
-		json_quote(&b, t->device[t->sum.fastest].id,
-			   strlen(t->device[t->sum.fastest].id));
+		json_quote(&b, t->device[t->sum.fastest].id, strlen(t->device[t->sum.fastest].id));
 	else
 		buf_adds(&b, "null");
 	plan_lost_text(&t->lost, why, sizeof why);

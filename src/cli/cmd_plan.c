@@ -372,7 +372,8 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 		rc = plan_second_best(&j->p.profile, &j->p.options, plan, &second, e);
 	if (rc == 0) {
 		plan_explain(&j->p.profile, &j->p.options, plan,
-			     ours && j->p.profile.devices <= 32 ? w : NULL, &second, &b);
+			     ours && j->p.profile.devices <= 32 ? w : NULL, ours ? &second : NULL,
+			     &b);
 		cli_line(stdout, "\n%s", b.p);
 	}
 	buf_release(&b);

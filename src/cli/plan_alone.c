@@ -73,8 +73,7 @@ int plan_alone_print(const struct job_plan *j, const struct plan *best, struct e
 	if (!s.fit)
 		cli_line(stdout, "No device can hold the job alone.\n");
 	else if (best->left_outs + 1 == p->devices)
-		cli_line(stdout,
-			 "%s alone is the fastest: no plan of several devices is faster.\n",
+		cli_line(stdout, "%s alone is the fastest: no plan of several devices is faster.\n",
 			 p->device[best->stage[0].member[0].device].id);
 	else
 		cli_line(stdout,

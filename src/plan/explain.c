@@ -371,10 +371,10 @@ void plan_explain(const struct profile *p, const struct plan_options *o, const s
 			buf_addf(b, "%s is left out: it would change nothing.\n", device_id(p, i));
 		else
 			buf_addf(b,
-				 "%s is left out: with it %.*f ms, the job without it is %.1f %% "
-				 "faster.\n",
-				 device_id(p, i), decimal_places(w->ms), w->ms,
-				 100 * (1 - ms / w->ms));
+				 "%s is left out: with it %.*f ms a step, without it %.*f ms "
+				 "(%.1f %% less).\n",
+				 device_id(p, i), decimal_places(w->ms), w->ms, decimal_places(ms),
+				 ms, 100 * (1 - ms / w->ms));
 	}
 	if (!plan->executable)
 		buf_addf(b, "This plan cannot be executed today: %s.\n", plan->why_not);

@@ -83,9 +83,10 @@ int plan_set_passes(struct plan *plan, const int *pass, int n, struct err *e)
 		return err_set(e, ERR_INPUT,
 			       "plan: passes of several sizes need one stage, and this plan has %d",
 			       plan->stages);
-	if (s->sharded || s->members > SCHED_MAX_GROUP)
+	if (s->members > SCHED_MAX_GROUP || (s->sharded && !plan->sched->gathers))
 		return err_set(e, ERR_INPUT, "plan: passes of several sizes on %s",
-			       s->sharded ? "a sharded stage" : "a group that is too large");
+			       s->sharded ? "a sharded stage whose schedule does not gather values"
+					  : "a group that is too large");
 	int *v = arena_alloc(&plan->mem, (size_t)n * sizeof *v),
 	    *place = mem_array((size_t)n, sizeof *place);
 	if (!v || !place) {
@@ -553,10 +554,10 @@ static int run_planner(const struct planner *pl, const struct profile *p,
 		return err_set(e, ERR_USAGE,
 			       "a microbatch of %d does not divide the global batch of %d",
 			       o->microbatch, p->global_batch);
-	if (o->pass && !pl->needs_plan && p->devices > 1)
+	if (o->pass && !pl->needs_plan && !pl->takes_passes && p->devices > 1)
 		return refuse_passes(pl, p, e);
 	TRYOUT(pl->plan(p, o, out, e));
-	if (o->pass && !pl->needs_plan)
+	if (o->pass && !pl->needs_plan && !out->pass)
 		TRYOUT(take_passes(p, o, out, e));
 	TRYOUT(make_room(pl, p, o, out, e));
 	out->search_ms = clock_seconds(clock_now() - began) * 1e3;

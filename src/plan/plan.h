@@ -25,7 +25,8 @@
  *     "left_out": [ids], "search_ms" }
  *
  * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
- * same devices as entry i % (entries / c). busy, copy, wait and bubble are shares of the step time
+ * same devices as entry i % (entries / c). One entry with all layers, and chunks = c: one stage,
+ * cut into c chunks as even as possible. busy, copy, wait and bubble are shares of the step time
  * (sched/play.h says what counts where). state_share is the part of the stage's training state the
  * device stores. When it is read, only planner, schedule, chunks, microbatch, passes, layers,
  * recompute, sharded, ids, and microbatch, microbatches, share and state_share of groups are used;
@@ -60,6 +61,9 @@ struct plan_options {
 	 * planner other than `manual` then plans for one device only */
 	const int *pass;
 	int passes;
+	/* the rows of microbatches are decided, since the run has begun: planners that choose them
+	 * whatever `microbatch` says (cephalo, zorse) do not */
+	bool keep_passes;
 	const struct sched *sched; /* NULL: the planner chooses */
 	int max_chunks;            /* for interleaving; at least 1 */
 	double reserve_gib;        /* per device; < 0: the profile's */
@@ -151,6 +155,8 @@ struct plan {
 struct planner {
 	const char *name, *help;
 	bool needs_plan; /* it takes plan_options.manual and makes none of its own */
+	/* it plans for passes of several sizes too, on any number of devices */
+	bool takes_passes;
 	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out,
 		    struct err *e);
 };

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "plan/cost.h"
 #include "plan/worth.h"
 
 #define PLAN_VERSION 1
@@ -69,6 +70,18 @@ static void put_energy(const struct profile *p, const struct plan *plan, struct 
 	}
 }
 
+/* One stage whose chunks are as even as possible: then their number says all. */
+static bool is_evenly_cut(const struct plan *plan)
+{
+	const int chunks = plan->chunks, n = plan->first[chunks];
+	int first[SCHED_MAX_CHUNKS + 1];
+
+	if (plan->stages > 1 || chunks > SCHED_MAX_CHUNKS)
+		return false;
+	cost_cut(1, chunks, &n, first);
+	return !memcmp(first, plan->first, (size_t)(chunks + 1) * sizeof *first);
+}
+
 void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *b)
 {
 	buf_addf(b, "{\n \"version\": %d,\n ", PLAN_VERSION);
@@ -107,12 +120,14 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 		buf_adds(b, ",\n");
 	}
 	buf_adds(b, " \"stages\": [\n");
-	for (int v = 0; v < plan->stages * plan->chunks; v++) {
+	const int entries = is_evenly_cut(plan) ? 1 : plan->stages * plan->chunks;
+	for (int v = 0; v < entries; v++) {
 		const struct plan_stage *s = &plan->stage[v % plan->stages];
 		buf_addf(b,
 			 "%s  {\"layers\": [%d, %d], \"recompute\": %s, \"sharded\": %s, "
 			 "\"devices\": [\n",
-			 v ? ",\n" : "", plan->first[v], plan->first[v + 1],
+			 v ? ",\n" : "", plan->first[v],
+			 entries == 1 ? p->layers : plan->first[v + 1],
 			 s->recompute ? "true" : "false", s->sharded ? "true" : "false");
 		for (int i = 0; i < s->members; i++) {
 			if (i)
@@ -278,7 +293,8 @@ static int passes_of_members(struct plan *plan, int **pass_p, int *n_p, struct e
 	int64_t n = 0;
 	bool own = false;
 
-	if (plan->stages > 1 || s->sharded || s->members < 2 || s->members > SCHED_MAX_GROUP)
+	if (plan->stages > 1 || (s->sharded && !plan->sched->gathers) || s->members < 2 ||
+	    s->members > SCHED_MAX_GROUP)
 		return 0;
 	for (int i = 0; i < s->members; i++) {
 		n += s->member[i].microbatches;
@@ -360,17 +376,22 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 	TRY(read_passes(p, doc, where, pass_p, &passes, e));
 	if (*pass_p || o->pass)
 		plan->microbatches = *pass_p ? passes : o->passes;
-	if (!json_is_array(stages) || n < 1 || n > (size_t)p->layers || n % (size_t)chunks)
+	const bool whole = n == 1 && chunks > 1 && chunks <= p->layers;
+	if (!json_is_array(stages) || n < 1 || n > (size_t)p->layers ||
+	    (!whole && n % (size_t)chunks))
 		return err_set(
 			e, ERR_INPUT,
-			"%s: 'stages' must list at most %d stages, a multiple of the %lld chunks",
+			"%s: 'stages' must list at most %d stages, a multiple of the %lld chunks, "
+			"or one",
 			where, p->layers, (long long)chunks);
-	TRY(plan_alloc(plan, (int)n / (int)chunks, (int)chunks, e));
+	TRY(plan_alloc(plan, whole ? 1 : (int)n / (int)chunks, (int)chunks, e));
 	for (int v = 0; v < (int)n; v++)
 		TRY(read_stage(p, stages, v, where, plan, e));
 	if (plan->first[n] != p->layers)
 		return err_set(e, ERR_INPUT, "%s: layers %d to %d are in no stage", where,
 			       plan->first[n], p->layers);
+	if (whole)
+		cost_cut(1, (int)chunks, &p->layers, plan->first);
 	if (!*pass_p)
 		TRY(passes_of_members(plan, pass_p, &passes, e));
 	if (set_passes(o, where, *pass_p, passes, plan, e) < 0)

@@ -15,7 +15,12 @@
  * published answer) as long as they fit into the devices with the true size, else they are made
  * again with it. A first solution over the memory limit is not kept as the answer; large batches
  * are searched in units of several sequences (what the authors' extrapolate_bs_factor does by hand)
- * so that the search ends. */
+ * so that the search ends.
+ *
+ * Its plan is run as it is meant: the layers are chunks of breadth_first (layers outside,
+ * microbatches inside), values and state are stored by the shares, and each device has microbatches
+ * of a size of its own (plan.pass). Where a run has begun and the sizes are decided, they are dealt
+ * to all devices by speed, and the state is divided by memory. */
 #include <math.h>
 
 #include "base/err.h"
@@ -231,6 +236,89 @@ static int solve(struct state *s, double *time, int *samples, int *size, struct 
 	return 0;
 }
 
+/* All devices share one stage, layer by layer. */
+static int shard_layers(struct plan *out, struct err *e)
+{
+	if (out->stage[0].members < 2 || out->stage[0].members > SCHED_MAX_GROUP)
+		return 0;
+	out->stage[0].recompute = true;
+	return plan_cut_layers(out, plan_most_chunks(out), true, e);
+}
+
+/* The microbatches in the order in which they are dealt, where their sizes differ. */
+static int list_passes(struct plan *out, struct err *e)
+{
+	struct plan_stage *s = &out->stage[0];
+	int share[SCHED_MAX_GROUP], n = 0;
+	bool same = true;
+
+	if (s->members < 2 || s->members > SCHED_MAX_GROUP)
+		return 0;
+	for (int i = 0; i < s->members; i++) {
+		n += share[i] = s->member[i].microbatches;
+		same = same && s->member[i].microbatch == s->member[0].microbatch;
+	}
+	if (same) {
+		out->microbatch = s->member[0].microbatch;
+		out->microbatches = n;
+		return 0;
+	}
+	int *pass = mem_array((size_t)n, sizeof *pass);
+	if (!pass)
+		return err_nomem(e, (size_t)n * sizeof *pass, "passes");
+	sched_deal(share, s->members, n, pass);
+	for (int i = 0; i < n; i++)
+		pass[i] = s->member[pass[i]].microbatch;
+	int rc = plan_set_passes(out, pass, n, e);
+	mem_free(pass);
+	return rc;
+}
+
+/* The sizes of the run, dealt by speed. */
+static int keep_passes(const struct profile *p, const struct plan_options *o, struct plan *out,
+		       struct err *e)
+{
+	const int m = o->pass             ? 1
+		      : o->microbatch > 0 ? o->microbatch
+					  : 1,
+		  n = o->pass ? o->passes : p->global_batch / m;
+	double least = INFINITY;
+
+	TRY(plan_alloc(out, 1, 1, e));
+	TRY(plan_stage_members(out, 0, p->devices, e));
+	out->microbatch = m;
+	out->microbatches = n;
+	out->first[1] = p->layers;
+	out->sched = sched_find("gpipe");
+	for (int i = 0; i < p->devices; i++)
+		least = fmin(least, curve_at(&p->device[i].forward_ms, m) +
+					    curve_at(&p->device[i].backward_ms, m));
+	for (int i = 0; i < p->devices; i++) {
+		struct plan_member *v = &out->stage[0].member[i];
+		const double ms = curve_at(&p->device[i].forward_ms, m) +
+				  curve_at(&p->device[i].backward_ms, m);
+		v->device = i;
+		v->microbatch = m;
+		v->share = ms > 0 ? (int)fmax(1, round(1000 * least / ms)) : 1;
+	}
+	if (p->devices < 2) {
+		out->stage[0].member[0].microbatches = n;
+		return o->pass ? plan_set_passes(out, o->pass, o->passes, e) : 0;
+	}
+	if (p->devices > SCHED_MAX_GROUP)
+		return err_set(e, ERR_USAGE, "cephalo: %d devices, a group has at most %d",
+			       p->devices, SCHED_MAX_GROUP);
+	int share[SCHED_MAX_GROUP], count[SCHED_MAX_GROUP];
+	for (int i = 0; i < p->devices; i++)
+		share[i] = out->stage[0].member[i].share;
+	sched_dealt(share, p->devices, n, count);
+	for (int i = 0; i < p->devices; i++)
+		out->stage[0].member[i].microbatches = count[i];
+	plan_share_state(p, o, &out->stage[0]);
+	TRY(shard_layers(out, e));
+	return o->pass ? plan_set_passes(out, o->pass, o->passes, e) : 0;
+}
+
 static int plan_cephalo(const struct profile *p, const struct plan_options *o, struct plan *out,
 			struct err *e)
 {
@@ -239,7 +327,8 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 	int *samples, *size, rc = 0;
 	size_t cells, w;
 
-	(void)o;
+	if (o->keep_passes || o->pass)
+		return keep_passes(p, o, out, e);
 	if (p->global_batch < p->devices)
 		return err_set(e, ERR_USAGE,
 			       "cephalo: every device computes at least one sequence: %d devices, "
@@ -282,6 +371,10 @@ static int plan_cephalo(const struct profile *p, const struct plan_options *o, s
 		out->microbatch = out->stage[0].member[0].microbatch;
 		out->microbatches = out->stage[0].member[0].microbatches;
 	}
+	if (rc == 0)
+		rc = shard_layers(out, e);
+	if (rc == 0)
+		rc = list_passes(out, e);
 out:
 	mem_free(s.best);
 	mem_free(s.samples);
@@ -294,5 +387,6 @@ out:
 const struct planner planner_cephalo = {
 	.name = "cephalo",
 	.help = "sharded data parallelism over all devices (Cephalo)",
+	.takes_passes = true,
 	.plan = plan_cephalo,
 };

@@ -40,6 +40,7 @@ struct zorse {
 	int groups;
 	int m, M, degree;
 	bool idle; /* devices without microbatches are allowed */
+	int only;  /* microbatches of this size; 0: the search chooses */
 	/* the best so far */
 	struct group *best;
 	int best_groups, best_m, best_degree;
@@ -431,7 +432,8 @@ static int try_groups(struct zorse *z, struct err *e)
 
 	if (!some)
 		return err_set(e, ERR_NOMEM, "out of memory for zorse's search");
-	for (z->m = 1; z->m <= (p->global_batch > 1 ? p->global_batch / 2 : 1); z->m *= 2) {
+	const int most_m = z->only ? z->only : p->global_batch > 1 ? p->global_batch / 2 : 1;
+	for (z->m = z->only ? z->only : 1; z->m <= most_m; z->m *= 2) {
 		int most, active = 0;
 		if (p->global_batch % z->m)
 			break;
@@ -544,6 +546,22 @@ static int split(struct zorse *z, struct part *part, int *n, struct err *e)
 	return 0;
 }
 
+/* As it is run: chunk after chunk with all microbatches, so that each chunk is gathered once per
+ * pass as its formula has it; one stage layer by layer. */
+static int shard_chunks(struct plan *out, struct err *e)
+{
+	bool groups = false, large = false;
+
+	for (int k = 0; k < out->stages; k++) {
+		groups = groups || out->stage[k].members > 1;
+		large = large || out->stage[k].members > SCHED_MAX_GROUP;
+	}
+	if (!groups || large)
+		return 0;
+	out->sched = &sched_breadth_first;
+	return out->stages == 1 ? plan_cut_layers(out, plan_most_chunks(out), true, e) : 0;
+}
+
 static int fill(const struct zorse *z, struct plan *out, struct err *e)
 {
 	int at = 0;
@@ -569,7 +587,7 @@ static int fill(const struct zorse *z, struct plan *out, struct err *e)
 	out->microbatch = z->best_m;
 	out->microbatches = z->p->global_batch / z->best_m;
 	out->predicted_ms = z->best_ms;
-	return 0;
+	return shard_chunks(out, e);
 }
 
 static int plan_zorse(const struct profile *p, const struct plan_options *o, struct plan *out,
@@ -581,7 +599,8 @@ static int plan_zorse(const struct profile *p, const struct plan_options *o, str
 	int parts = 1, hosts = 0, rc = 0;
 	int *sizes;
 
-	(void)o;
+	if (o->keep_passes && o->microbatch > 0)
+		z.only = o->microbatch;
 	part = arena_alloc(&z.mem, n * sizeof *part);
 	history = arena_alloc(&z.mem, (n + 1) * sizeof *history);
 	sizes = arena_alloc(&z.mem, (n + 1) * sizeof *sizes);

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "crew/run_passes.h"
 #include "train/trainer.h"
 
 #include <string.h>
@@ -156,8 +157,7 @@ static int shards_of_rest(const struct remaining *r, struct config *one, struct 
 static void set_options(const struct remaining *r, const struct config *c, struct job_plan *p)
 {
 	job_plan_options(p, c, false);
-	p->options.pass = r->job->pass;
-	p->options.passes = (int)r->job->npass;
+	run_passes_options(r->job, true, &p->options);
 	p->options.order = r->order;
 	p->options.order_auto = false;
 	if (!r->profile)

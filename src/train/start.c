@@ -8,7 +8,7 @@
 #include "survey/profiler.h"
 #include "train/reduction.h"
 #include "train/remaining.h"
-#include "train/run_passes.h"
+#include "crew/run_passes.h"
 #include "train/speeds.h"
 
 #include <math.h>
@@ -42,6 +42,9 @@ static int get_profile(struct trainer *t, struct err *e)
 	if (!strcmp(from, "none"))
 		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
 	TRY(profile_read_file(&t->job_plan.profile, from, e));
+	/* it may have been measured for another one */
+	t->job_plan.profile.global_batch =
+		(int)(c->micro_batch_size * c->gradient_accumulation_steps);
 	return profile_check_job(&t->job_plan.profile, from, t->job, e);
 }
 
@@ -66,8 +69,7 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 		if (t->seat[i].spare && profile_find(&t->job_plan.profile, t->seat[i].id) >= 0)
 			TRY(profile_remove(&t->job_plan.profile, t->seat[i].id, e));
 	job_plan_options(&t->job_plan, t->cfg, t->o->ranks);
-	t->job_plan.options.pass = t->job->pass;
-	t->job_plan.options.passes = (int)t->job->npass;
+	run_passes_options(t->job, resume, &t->job_plan.options);
 	t->job_plan.options.order_auto &= measured && !resume;
 	if (resume)
 		t->job_plan.options.order = t->st.rules.reduce;

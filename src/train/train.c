@@ -14,7 +14,7 @@
 #include "train/reduction.h"
 #include "train/recover.h"
 #include "train/refer.h"
-#include "train/run_passes.h"
+#include "crew/run_passes.h"
 #include "train/samples.h"
 #include "train/speeds.h"
 #include "train/start.h"

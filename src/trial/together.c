@@ -12,6 +12,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static const useconds_t again_after = 1500000;
 
 /* One run: its rates, and in the first one the profile and the plan. */
 struct trial {
@@ -144,9 +147,14 @@ static int one_run(const struct config *s, const struct together_options *o, str
 		   const char *what, struct err *e)
 {
 	const struct train_sink sink = { .ctx = x, .begin = begins, .step = steps };
-	const struct train_options to = { .stop = o->stop, .program = o->program, .ranks = o->ranks };
+	const struct train_options to = { .stop = o->stop,
+					  .program = o->program,
+					  .ranks = o->ranks };
 	struct train_result r;
 	x->n = 0;
+	/* a worker that the user started listens again, so that none is started in its place */
+	if (!x->profile)
+		usleep(again_after);
 	if (o->begins)
 		o->begins(o->ctx, what);
 	TRY(train_run(s, &to, &sink, &r, e));

@@ -29,8 +29,8 @@ struct together {
 	struct arena mem; /* owns the texts */
 	struct together_device *device;
 	int devices;
-	int64_t rows, steps; /* rows of a step; steps of every run */
-	int used;            /* devices that have a part in the whole */
+	int64_t rows, steps;          /* rows of a step; steps of every run */
+	int used;                     /* devices that have a part in the whole */
 	double first_run, second_run; /* tokens/s of the whole, before and after the single ones */
 	double tokens_per_s, step_s;  /* the mean of the two */
 	double predicted_s;           /* of a step, by the plan */
