@@ -470,7 +470,8 @@ def prepare(o, work):
             "lora_target_linear: true\nlora_dropout: 0.1\ncompute_dtype: float32\n"
             f"datasets: [{{path: {work}/data.jsonl, type: completion}}]\nsequence_len: 64\n"
             "micro_batch_size: 1\ngradient_accumulation_steps: 6\nlearning_rate: 0.001\n"
-            f"max_steps: {o.steps}\nsave_steps: 40\nval_set_size: 0\nvisualize: false\n"
+            f"max_steps: {o.steps}\nsave_steps: 40\nsave_total_limit: 3\n"
+            "val_set_size: 0\nvisualize: false\n"
             "tensorboard: false\ntrace: false\nwire_dtype: float32\nprofile: none\n"
         )
     run(o.bin, "train", f"{work}/base.yaml", f"output_dir={work}/one", f"cache_dir={work}/cache",

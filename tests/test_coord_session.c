@@ -381,7 +381,7 @@ static void layers_that_never_arrive(void **state)
 static void what_cannot_be_sent_says_why(void **state)
 {
 	(void)state;
-	static unsigned char much[65 << 10];
+	static unsigned char much[129 << 10];
 	struct stage_play x;
 	stage_set(&x, SILENT, SILENT, true);
 	int64_t began = clock_now();

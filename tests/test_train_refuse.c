@@ -376,9 +376,11 @@ static void answer_clocks(struct link *coordinator, uint64_t job)
 		/* this peer is the first stage */
 		assert_true(f.from == FRAME_COORDINATOR && f.to == FRAME_MEMBER(0));
 		const struct clock_message c = { m.arrived, clock_now() };
-		struct frame back = {
-			.kind = FRAME_CLOCK, .job = job, .step = f.step, .payload = out
-		};
+		struct frame back = { .kind = FRAME_CLOCK,
+				      .job = job,
+				      .epoch = f.epoch,
+				      .step = f.step,
+				      .payload = out };
 		enum frame_kind kind = f.kind;
 		net_msg_release(&m);
 		if (kind == FRAME_BATCH)
@@ -421,6 +423,7 @@ static void the_wrong_neighbour(void **state)
 			   .role = HELLO_STAGE,
 			   .member = 0,
 			   .job = job,
+			   .epoch = c.epoch,
 			   .to = "b",
 			   .host = "boxa" };
 	memcpy(h.model, c.model, sizeof h.model);
@@ -452,10 +455,13 @@ static void the_wrong_neighbour(void **state)
 	hear(next, FRAME_WELCOME, &m, &f);
 	OK(welcome_read(&f, &w, &err));
 	net_msg_release(&m);
-	OK(link_send_frame(coordinator, &(struct frame){ .kind = FRAME_READY, .job = job }, SOON,
-			   &err));
+	OK(link_send_frame(coordinator,
+			   &(struct frame){ .kind = FRAME_READY, .job = job, .epoch = c.epoch },
+			   SOON, &err));
 	answer_clocks(coordinator, job);
-	OK(link_send_frame(next, &(struct frame){ .kind = FRAME_SAVE, .job = job }, SOON, &err));
+	OK(link_send_frame(next,
+			   &(struct frame){ .kind = FRAME_SAVE, .job = job, .epoch = c.epoch },
+			   SOON, &err));
 	must_fail(&p, 1, "worker 'b' (boxb, 127.0.0.3:");
 	assert_true(says(&p, "SAVE of job") && says(&p, "only ACTIVATION"));
 	must_fail(&b, 1, "SAVE of job");
@@ -509,6 +515,7 @@ static void who_is_not_of_the_group(void **state)
 			   .role = HELLO_STAGE,
 			   .member = 0,
 			   .job = f.job,
+			   .epoch = c.epoch,
 			   .to = "b",
 			   .host = "boxa" };
 	net_msg_release(&m);

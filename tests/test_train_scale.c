@@ -10,7 +10,7 @@
 #include "file/atomic.h"
 #include "job/checkpoint_check.h"
 #include "support/tiny.h"
-#include "job/loss_scale.h"
+#include "optim/loss_scale.h"
 #include "proto/protocol.h"
 #include "train/train.h"
 

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "coord/clocks.h"
+#include "crew/clocks.h"
 #include "train/flows.h"
 #include "engine/worker_times.h"
 

@@ -50,6 +50,17 @@ int ranges_add(struct ranges *r, uint64_t first, uint64_t end, struct err *e)
 	return 0;
 }
 
+bool ranges_next(const struct ranges *r, uint64_t at, uint64_t end, uint64_t *to_p)
+{
+	size_t k = 0;
+	while (k < r->n && r->range[k].end <= at)
+		k++;
+	const bool there = k < r->n && r->range[k].first <= at;
+	const uint64_t to = k == r->n ? end : there ? r->range[k].end : r->range[k].first;
+	*to_p = to < end ? to : end;
+	return there;
+}
+
 uint64_t ranges_sum(const struct ranges *r)
 {
 	uint64_t all = 0;

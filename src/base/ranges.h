@@ -24,6 +24,9 @@ struct ranges {
 /* Adds [first, end). ERR_PROTOCOL where some of it is there already, or where there would be more
  * than RANGES_MOST ranges; ERR_NOMEM. */
 int ranges_add(struct ranges *r, uint64_t first, uint64_t end, struct err *e);
+/* Of the numbers from `at` on, before `end`: whether `at` is there; *to_p: up to where the answer
+ * is the same. */
+bool ranges_next(const struct ranges *r, uint64_t at, uint64_t end, uint64_t *to_p);
 uint64_t ranges_sum(const struct ranges *r);
 void ranges_reset(struct ranges *r); /* empty; the memory is kept */
 void ranges_release(struct ranges *r);

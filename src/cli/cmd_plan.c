@@ -24,7 +24,7 @@
 #include "report/plan_trace.h"
 #include "report/topology.h"
 #include "sched/chunks.h"
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 #include "survey/profiler.h"
 
 #include <limits.h>

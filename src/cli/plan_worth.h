@@ -6,7 +6,7 @@
 
 #include "base/opt.h"
 #include "plan/worth.h"
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 
 /* Tokens/s for 1,000 euro, and euro for a token/s, with three digits. */
 void plan_worth_text(double euro, double tokens_per_s, char rate[24], char price[24]);

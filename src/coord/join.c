@@ -60,6 +60,8 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 	const struct config *c = job->cfg;
 	struct session_options o = { .program = g->program,
 				     .join_timeout = c->join_timeout,
+				     .run = g->run,
+				     .term = g->term,
 				     .stop = g->stop };
 	struct seat_spec *seat;
 	struct session *s;
@@ -84,8 +86,11 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 		const char *host = arena_strdup(a, session_caps(s)[i].host);
 		seat[i].host = host ? host : seat[i].host;
 	}
-	choose_dtype(job, s);
-	int rc = check_dtype(job, seat, s, e);
+	int rc = g->met ? g->met(g->ctx, s, e) : 0;
+	if (rc >= 0) {
+		choose_dtype(job, s);
+		rc = check_dtype(job, seat, s, e);
+	}
 	if (rc < 0) {
 		session_close(s, e);
 		return rc;

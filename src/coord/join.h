@@ -16,6 +16,12 @@ struct join_options {
 	/* Started by mpirun: these are the workers (ranks.h); its net becomes the session's.
 	 * NULL: not so. */
 	const struct ranks *ranks;
+	/* Called when all have joined, before the job's dtype is decided; MAY be NULL. `run`,
+	 * `term`: as in session_options */
+	int (*met)(void *ctx, struct session *s, struct err *e);
+	void *ctx;
+	uint64_t run;
+	uint32_t term;
 };
 
 /* Whether the configuration names other workers than this process's own device. */

@@ -36,7 +36,9 @@ struct session_options {
 	struct reception *reception; /* of invited workers; becomes the session's; or NULL */
 	/* argv that starts a worker process, ended by NULL; borrowed until session_close() */
 	char *const *program;
-	double join_timeout;               /* seconds */
+	double join_timeout; /* seconds */
+	uint64_t run;        /* names the run for workers that keep its state; 0: there is none */
+	uint32_t term;       /* of this coordinator */
 	const volatile sig_atomic_t *stop; /* ends the wait; MAY be NULL */
 };
 
@@ -162,6 +164,17 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e);
 /* The next message of one member; it must be of this kind and step. Release `msg` afterwards. */
 int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 struct net_msg *msg_p, struct frame *f_p, struct err *e);
+
+/* ---- what workers have kept of the run (worker/kept.h), before the first plan ---- */
+
+/* The newest state that is offered and not older than `least` steps, with what the workers offer of
+ * it, in a snapshot. 1: all of it is there; *record: the coordinator's record of it. 0: there
+ * is none, or a part is missing (why in e, its code 0: nobody has any). */
+int session_pull_kept(struct session *s, uint64_t least, struct snapshot *into, struct buf *record,
+		      struct err *e);
+/* The workers' state is now that of this record. */
+int session_send_record(struct session *s, const void *record, size_t n, struct err *e);
+uint64_t session_epoch(const struct session *s);
 
 /* The job's values and optimizer states from the workers, into a snapshot (NULL: into the job's
  * arrays), and from these back to them (session_state.c). ERR_IO: the disk did not take them, and

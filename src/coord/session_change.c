@@ -190,7 +190,7 @@ int session_regroup(struct session *s, struct err *e)
 			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
 	}
 	membership_change(&s->members);
-	s->epoch = FRAME_EPOCH(0, s->members.epoch);
+	s->epoch = FRAME_EPOCH(s->term, s->members.epoch);
 	s->step = 0;
 	while ((a = membership_next(&s->members)).act == MEMBERSHIP_FORGET)
 		send_forget(s, a.member);

@@ -42,7 +42,11 @@ static void list_missing(struct session *s, struct buf *out)
 int session_greet(struct session *s, int member, struct err *e)
 {
 	struct session_seat *w = &s->seat[member];
-	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_COORDINATOR, .job = s->id };
+	struct hello h = { .protocol = HELLO_PROTOCOL,
+			   .role = HELLO_COORDINATOR,
+			   .job = s->id,
+			   .run = s->run,
+			   .epoch = FRAME_EPOCH(s->term, 0) };
 	gethostname(h.host, sizeof h.host - 1);
 	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
 	memcpy(h.model, s->model, sizeof h.model);
@@ -221,6 +225,9 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 			       .net = o->net,
 			       .reception = o->reception,
 			       .program = o->program,
+			       .run = o->run,
+			       .term = o->term,
+			       .epoch = FRAME_EPOCH(o->term, 0),
 			       .source = source_from_file(job->file),
 			       .patience = patience_of(0, 0, true) };
 	buf_init(&s->out);

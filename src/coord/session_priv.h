@@ -5,11 +5,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "coord/clocks.h"
+#include "crew/clocks.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
 #include "crew/apart.h"
 #include "crew/membership.h"
+
+struct snapshot;
 
 enum seat_state {
 	SEAT_DIALLED,   /* its link is being connected */
@@ -64,7 +66,9 @@ struct session {
 	struct welcome *caps;      /* [n] */
 	int n, turn;               /* turn: whose link is looked at first by session_next() */
 	uint64_t id, epoch;        /* epoch: of the members */
-	uint64_t step;             /* of the training, for messages */
+	uint64_t run;              /* 0: none */
+	uint32_t term;
+	uint64_t step; /* of the training, for messages */
 	const char *leaving;
 	char model[65];
 	struct weight_source source;
@@ -85,6 +89,13 @@ bool session_is_live(const struct session *s, int member);
 int session_blame(struct session *s, const struct err *cause, struct err *e);
 void session_mark_lost(struct session *s, int member, const struct err *why);
 void session_name_seat(struct session *s, int member);
+/* A STATE frame of a member into the job's arrays or a snapshot. `kept`: of a state before the
+ * first plan, from whoever has it, and what came before is not taken again. */
+int session_take_state(struct session *s, int member, const struct frame *f, struct snapshot *into,
+		       bool kept, struct err *e);
+void session_state_reset(struct session *s);
+/* Whether all of it has come; otherwise what is missing. */
+int session_state_whole(const struct session *s, struct err *e);
 /* HELLO to a worker whose link is up; 1: its WELCOME has come, 0: not yet. */
 int session_greet(struct session *s, int member, struct err *e);
 int session_take_welcome(struct session *s, int member, struct err *e);

@@ -17,10 +17,33 @@ static int stage_of_param(const struct session *s, const char *name)
 	return chunk_stage_of_param(s->place->stages, s->place->chunks, s->place->first, name);
 }
 
+/* Of [first, end), what has not come yet. */
+static int take_rest(struct session *s, int worker, struct trained_param *p, int index,
+		     const struct state_message *m, size_t size, uint64_t end,
+		     struct snapshot *into, struct err *e)
+{
+	struct ranges *got = &p->got[index];
+	for (uint64_t at = m->first; at < end;) {
+		uint64_t to;
+		if (ranges_next(got, at, end, &to)) {
+			at = to;
+			continue;
+		}
+		if (ranges_add(got, at, to, e) < 0)
+			return err_prefix(e, "%s: STATE: '%s' of '%s'", session_name(s, worker),
+					  m->what, m->name);
+		TRY(snapshot_put(into, p, index, at * size,
+				 (const unsigned char *)m->data + (at - m->first) * size,
+				 (to - at) * size, e));
+		at = to;
+	}
+	return 0;
+}
+
 /* Only the first of the group that holds a parameter sends it, or where the group shares the state,
  * each of it; each number once. */
-static int take_state(struct session *s, int worker, const struct frame *f, struct snapshot *into,
-		      struct err *e)
+int session_take_state(struct session *s, int worker, const struct frame *f, struct snapshot *into,
+		       bool kept, struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(f->payload, f->size, &m, e));
@@ -33,6 +56,8 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 	if (!known || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
+	if (kept)
+		return take_rest(s, worker, p, index, &m, size, end, into, e);
 	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
 	    (crew_place_of(&s->crew, worker) && !s->place->state_share))
 		return err_set(e, ERR_PROTOCOL,
@@ -51,7 +76,7 @@ static int take_state(struct session *s, int worker, const struct frame *f, stru
 static int take_or_note(struct session *s, const struct session_event *ev, struct snapshot *into,
 			struct err *refused, struct err *e)
 {
-	const int rc = take_state(s, ev->member, &ev->f, into, e);
+	const int rc = session_take_state(s, ev->member, &ev->f, into, false, e);
 	if (rc != ERR_IO)
 		return rc;
 	*refused = *e;
@@ -59,13 +84,36 @@ static int take_or_note(struct session *s, const struct session_event *ev, struc
 	return 0;
 }
 
+void session_state_reset(struct session *s)
+{
+	struct job *j = s->job;
+	for (size_t i = 0; i < j->nparam; i++)
+		for (int k = 0; k <= j->param[i].states; k++)
+			ranges_reset(&j->param[i].got[k]);
+}
+
+int session_state_whole(const struct session *s, struct err *e)
+{
+	const struct job *j = s->job;
+	for (size_t i = 0; i < j->nparam; i++)
+		for (int k = 0; k <= j->param[i].states; k++) {
+			const struct trained_param *p = &j->param[i];
+			uint64_t due = k ? p->kind[k - 1].count : p->count;
+			const uint64_t came = ranges_sum(&p->got[k]);
+			if (came != due)
+				return err_set(e, ERR_PROTOCOL,
+					       "no worker sent all of '%s': %llu of %llu numbers",
+					       p->name, (unsigned long long)came,
+					       (unsigned long long)due);
+		}
+	return 0;
+}
+
 int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, struct err *e)
 {
 	struct job *j = s->job;
 	TRY(into ? snapshot_begin(into, e) : job_alloc_state(j, e));
-	for (size_t i = 0; i < j->nparam; i++)
-		for (int k = 0; k <= j->param[i].states; k++)
-			ranges_reset(&j->param[i].got[k]);
+	session_state_reset(s);
 	TRY(session_send_all(s, FRAME_SAVE, step, NULL, 0, e));
 	int left = 0;
 	struct err full = { 0 };
@@ -90,18 +138,7 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 		*e = full;
 		return full.code;
 	}
-	for (size_t i = 0; i < j->nparam; i++)
-		for (int k = 0; k <= j->param[i].states; k++) {
-			const struct trained_param *p = &j->param[i];
-			uint64_t due = k ? p->kind[k - 1].count : p->count;
-			const uint64_t came = ranges_sum(&p->got[k]);
-			if (came != due)
-				return err_set(e, ERR_PROTOCOL,
-					       "no worker sent all of '%s': %llu of %llu numbers",
-					       p->name, (unsigned long long)came,
-					       (unsigned long long)due);
-		}
-	return 0;
+	return session_state_whole(s, e);
 }
 
 static int send_to_group(struct session *s, int stage, uint64_t step, size_t n, struct err *e)
@@ -159,3 +196,10 @@ int session_push_state(struct session *s, uint64_t step, struct err *e)
 	}
 	return 0;
 }
+
+int session_send_record(struct session *s, const void *record, size_t n, struct err *e)
+{
+	return session_send_all(s, FRAME_RECORD, 0, record, n, e);
+}
+
+uint64_t session_epoch(const struct session *s) { return s->epoch; }

@@ -11,6 +11,7 @@
 
 int orders_init(struct orders *o, struct err *e)
 {
+	buf_init(&o->record);
 	o->payload = mem_alloc(ORDERS_PAYLOAD);
 	return o->payload ? 0 : err_nomem(e, ORDERS_PAYLOAD, "a worker");
 }
@@ -24,6 +25,7 @@ void orders_release(struct orders *o)
 	mem_free(o->batch);
 	mem_free(o->have);
 	mem_free(o->payload);
+	buf_release(&o->record);
 	*o = (struct orders){ 0 };
 }
 
@@ -45,6 +47,32 @@ int orders_say(struct orders *o, enum frame_kind kind, uint32_t microbatch, cons
 			   .size = n,
 			   .payload = payload };
 	return link_send_frame(o->link, &f, orders_patience(o), e);
+}
+
+int orders_state(const struct orders *o, struct net *net, const struct state_message *s,
+		 struct err *e)
+{
+	size_t n, cap = s->bytes + 512;
+	unsigned char *out = link_buffer(o->link, FRAME_HEADER + cap);
+	if (!out)
+		return err_nomem(e, cap, s->name);
+	int rc = state_write(s, out + FRAME_HEADER, cap, &n, e);
+	struct frame f = { .kind = FRAME_STATE,
+			   .job = o->job,
+			   .epoch = o->epoch,
+			   .step = o->step,
+			   .from = o->member,
+			   .to = FRAME_COORDINATOR,
+			   .size = n,
+			   .payload = out + FRAME_HEADER };
+	if (rc >= 0)
+		rc = frame_encode(&f, out, FRAME_HEADER + cap, &n, e);
+	if (rc >= 0)
+		rc = link_send_wait(o->link, out, n, net_buffer_release, net, orders_patience(o),
+				    e);
+	if (rc != 0)
+		net_buffer_release(net, out);
+	return rc < 0 ? rc : 0;
 }
 
 int orders_ask_to_leave(struct orders *o, struct err *e)
@@ -171,6 +199,12 @@ int orders_wait_step(struct orders *o, struct step_message *m_p, int64_t *arrive
 	beat_state(o->beat, PROGRESS_WORKING);
 	*arrived_p = o->step_msg.arrived;
 	int rc = step_read(o->step_frame.payload, o->step_frame.size, m_p, e);
+	if (rc >= 0) {
+		buf_reset(&o->record);
+		buf_add(&o->record, m_p->record, m_p->nrecord);
+		m_p->record = o->record.p;
+		rc = buf_ok(&o->record, e);
+	}
 	net_msg_release(&o->step_msg);
 	o->have_step = false;
 	return rc;

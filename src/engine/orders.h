@@ -6,6 +6,7 @@
 #ifndef HS_ENGINE_ORDERS_H
 #define HS_ENGINE_ORDERS_H
 
+#include "base/buf.h"
 #include "net/net.h"
 #include "proto/protocol.h"
 #include "engine/beat.h"
@@ -39,6 +40,7 @@ struct orders {
 	struct frame step_frame;
 	bool have_step;
 	unsigned char *payload; /* (ORDERS_PAYLOAD) of an answer that is being written */
+	struct buf record;      /* that came with the last STEP */
 };
 
 /* The fields above `asked_to_leave` are the caller's. */
@@ -49,6 +51,9 @@ void orders_release(struct orders *o);
 int64_t orders_patience(const struct orders *o);
 int orders_say(struct orders *o, enum frame_kind kind, uint32_t microbatch, const void *payload,
 	       size_t n, struct err *e);
+/* A STATE frame; its payload is written into memory of the link. */
+int orders_state(const struct orders *o, struct net *net, const struct state_message *s,
+		 struct err *e);
 /* Asks the coordinator, once, to save and finish everywhere, when `stop` is set. */
 int orders_ask_to_leave(struct orders *o, struct err *e);
 
@@ -66,7 +71,7 @@ int orders_take_batch(struct orders *o, const struct frame *f, struct err *e);
  * the deadline. */
 int orders_listen(struct orders *o, int64_t deadline, struct err *e);
 bool orders_has_batch(const struct orders *o, int m);
-/* Waits for STEP; *arrived_p: when it came. */
+/* Waits for STEP, whose record is in o->record from then on; *arrived_p: when it came. */
 int orders_wait_step(struct orders *o, struct step_message *m_p, int64_t *arrived_p, struct err *e);
 /* Clears the round's microbatches; returns the number of their tokens. */
 uint64_t orders_end_round(struct orders *o, uint32_t microbatches);

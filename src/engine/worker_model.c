@@ -324,36 +324,8 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 	return worker_model_tie_value(m, e);
 }
 
-/* One part of a parameter, whose numbers are in m->number. */
-static int send_part(struct worker_model *m, const struct orders *o, struct net *net,
-		     struct state_message *s, struct err *e)
-{
-	size_t n, cap = s->bytes + 512;
-	unsigned char *out = link_buffer(o->link, FRAME_HEADER + cap);
-	if (!out)
-		return err_nomem(e, cap, s->name);
-	s->data = m->number;
-	int rc = state_write(s, out + FRAME_HEADER, cap, &n, e);
-	struct frame f = { .kind = FRAME_STATE,
-			   .job = o->job,
-			   .epoch = o->epoch,
-			   .step = o->step,
-			   .from = o->member,
-			   .to = FRAME_COORDINATOR,
-			   .size = n,
-			   .payload = out + FRAME_HEADER };
-	if (rc >= 0)
-		rc = frame_encode(&f, out, FRAME_HEADER + cap, &n, e);
-	if (rc >= 0)
-		rc = link_send_wait(o->link, out, n, net_buffer_release, net, orders_patience(o),
-				    e);
-	if (rc != 0)
-		net_buffer_release(net, out);
-	return rc < 0 ? rc : 0;
-}
-
-static int send_state(struct worker_model *m, const struct orders *o, struct net *net,
-		      const struct param *p, const char *what, struct err *e)
+static int give_state(struct worker_model *m, const struct param *p, const char *what,
+		      worker_model_take take, void *ctx, struct err *e)
 {
 	struct optim_state kind;
 	struct dev_ref from;
@@ -370,13 +342,34 @@ static int send_state(struct worker_model *m, const struct orders *o, struct net
 		if (!mem_grow(&m->number, &m->cap, s.bytes + 1024, 1))
 			return err_nomem(e, s.bytes, p->name);
 		TRY(dev_download(m->number, DEV_REF(from.buf, from.off + at * size), s.bytes, e));
-		TRY(send_part(m, o, net, &s, e));
+		s.data = m->number;
+		TRY(take(ctx, &s, e));
 	}
 	return 0;
 }
 
-int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
-		      struct err *e)
+uint64_t worker_model_state_bytes(const struct worker_model *m)
+{
+	uint64_t sum = 0;
+	for (int k = 0; k < m->chunks; k++)
+		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
+			const struct param *p = &m->chunk[k].param[i];
+			struct optim_state kind[PARAM_STATES], s;
+			struct dev_ref at;
+			uint64_t first, own;
+			if (!m->optim || !param_is_trained(p))
+				continue;
+			int n = m->optim->states(p->name, p->ndim, p->dim, kind);
+			for (int j = -1; j < n; j++) {
+				find_state(m, p, j < 0 ? value_name : kind[j].name, &s, &at, &first,
+					   &own);
+				sum += own * dtype_size(s.dtype);
+			}
+		}
+	return sum;
+}
+
+int worker_model_give(struct worker_model *m, worker_model_take take, void *ctx, struct err *e)
 {
 	for (int k = 0; k < m->chunks; k++)
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
@@ -385,11 +378,29 @@ int worker_model_send(struct worker_model *m, const struct orders *o, struct net
 				continue;
 			struct optim_state kind[PARAM_STATES];
 			int n = m->optim->states(p->name, p->ndim, p->dim, kind);
-			TRY(send_state(m, o, net, p, "value", e));
+			TRY(give_state(m, p, "value", take, ctx, e));
 			for (int j = 0; j < n; j++)
-				TRY(send_state(m, o, net, p, kind[j].name, e));
+				TRY(give_state(m, p, kind[j].name, take, ctx, e));
 		}
 	return 0;
+}
+
+struct sending {
+	const struct orders *o;
+	struct net *net;
+};
+
+static int send_part(void *ctx, const struct state_message *s, struct err *e)
+{
+	const struct sending *to = ctx;
+	return orders_state(to->o, to->net, s, e);
+}
+
+int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
+		      struct err *e)
+{
+	struct sending to = { o, net };
+	return worker_model_give(m, send_part, &to, e);
 }
 
 void worker_model_release(struct worker_model *m)

@@ -59,7 +59,11 @@ int worker_model_step(struct worker_model *m, const struct step_message *s, stru
 int worker_model_tie_value(struct worker_model *m, struct err *e);
 
 int worker_model_load(struct worker_model *m, const struct frame *f, struct err *e);
-/* Sends what is owned of the trained parameters and of their states as STATE frames. */
+/* Gives what is owned of the trained parameters and of their states away, part by part. */
+uint64_t worker_model_state_bytes(const struct worker_model *m);
+typedef int (*worker_model_take)(void *ctx, const struct state_message *s, struct err *e);
+int worker_model_give(struct worker_model *m, worker_model_take take, void *ctx, struct err *e);
+/* The same as STATE frames to the coordinator. */
 int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
 		      struct err *e);
 void worker_model_release(struct worker_model *m);

@@ -243,6 +243,20 @@ static int read_counters(const json_t *doc, const char *path, struct train_state
 	return read_scale(doc, path, &s->scale, e);
 }
 
+int checkpoint_fits(struct job *j, const char *dir, bool allow_changes, struct err *e)
+{
+	char path[PATH_MOST];
+	struct err ignored = { 0 };
+	json_t *doc = NULL;
+	TRY(join(path, dir, "trainer_state.json", e));
+	TRY(job_hash_base(j, e));
+	if (json_parse_file(path, 0, &doc, &ignored) < 0)
+		return 0;
+	int rc = checkpoint_same_job(j, doc, path, allow_changes, e);
+	json_decref(doc);
+	return rc;
+}
+
 int checkpoint_read(struct job *j, const char *dir, bool allow_changes, struct train_state *s_p,
 		    struct err *e)
 {

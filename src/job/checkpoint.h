@@ -15,7 +15,7 @@
 #define HS_JOB_CHECKPOINT_H
 
 #include "job/job.h"
-#include "job/loss_scale.h"
+#include "optim/loss_scale.h"
 #include "sched/sum.h"
 
 enum { CHECKPOINT_VERSION = 2 };
@@ -45,6 +45,8 @@ struct train_state {
 	double best_loss;
 	uint64_t best_step, evals_since_best;
 	bool timed; /* saved because of save_minutes: the next checkpoint replaces it */
+	/* the epoch (net/frame.h) in which it was computed, or read; in no checkpoint */
+	uint64_t origin;
 };
 
 /* Writes the job's collected values and states into DIR/checkpoints. Files in which they were
@@ -60,6 +62,10 @@ uint64_t checkpoint_result_bytes(const struct job *j);
  * the state cannot be used must be unchanged. */
 int checkpoint_read(struct job *j, const char *path, bool allow_changes, struct train_state *s_p,
 		    struct err *e);
+
+/* Only whether it belongs to this job, from its trainer_state.json, if that can be read; the job
+ * then has its passes and dtype. */
+int checkpoint_fits(struct job *j, const char *path, bool allow_changes, struct err *e);
 
 /* The result of the run: the adapter, or the model, into `dir`. */
 int checkpoint_export(struct job *j, const char *dir, struct err *e);

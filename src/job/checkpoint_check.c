@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "file/hash.h"
 #include "job/checkpoint_list.h"
 #include "job/job.h"
 #include "sched/sched.h"
@@ -245,6 +244,33 @@ static void compare(const json_t *then, const json_t *now, const char *const *ke
 		free(xs);
 		free(ys);
 	}
+}
+
+int checkpoint_identity(const struct job *j, char hex[HASH_HEX], struct err *e)
+{
+	const char *const *list[] = { fixed_keys, result_keys };
+	const size_t count[] = { ARRAY_LEN(fixed_keys), ARRAY_LEN(result_keys) };
+	struct buf b = BUF_INIT, all = BUF_INIT;
+	json_t *now = NULL;
+	config_to_json(j->cfg, &b);
+	int rc = buf_ok(&b, e);
+	if (rc >= 0)
+		rc = json_parse_text(b.p, b.n, "the configuration", &now, e);
+	for (int k = 0; k < 2 && rc >= 0; k++)
+		for (size_t i = 0; i < count[k]; i++) {
+			char *text = json_dumps(json_object_get(now, list[k][i]),
+						JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
+			buf_addf(&all, "%s %s\n", list[k][i], text ? text : "");
+			free(text);
+		}
+	buf_addf(&all, "%s %016llx\n", j->base_hash, (unsigned long long)j->digest);
+	rc = rc < 0 ? rc : buf_ok(&all, e);
+	if (rc >= 0)
+		hash_bytes(all.p, all.n, hex);
+	json_decref(now);
+	buf_release(&b);
+	buf_release(&all);
+	return rc;
 }
 
 /* Differences that are not keys of the configuration. */

@@ -6,6 +6,8 @@
 #ifndef HS_JOB_CHECKPOINT_CHECK_H
 #define HS_JOB_CHECKPOINT_CHECK_H
 
+#include "file/hash.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 
@@ -27,5 +29,9 @@ int checkpoint_verify(const char *dir, json_t **doc_p, struct err *e);
  * still an error. */
 int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool allow_changes,
 			struct err *e);
+
+/* A hash of all that must be equal where a run goes on from a state in memory: base model, data,
+ * and the settings that change the result. After job_hash_base(). */
+int checkpoint_identity(const struct job *j, char hex[HASH_HEX], struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
-#include "job/data_identity.h"
+#include "runtime/data_identity.h"
 #include "runtime/loftq.h"
 #include "sched/sched.h"
 

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ enum { PATH_MOST = 4096, DEPTH_MOST = 4, STALE = 512 };
 static const char *const run_files[] = {
 	"run.json",
 	"run.lock",
+	"run.term",
 	"metrics.jsonl",
 	"samples.jsonl",
 	"loss.png",
@@ -252,7 +254,7 @@ static int check_empty(const struct config *c, const char *dir, struct err *e)
 
 /* A run that was cut off, and whose configuration does not say what is to become of it: goes on
  * from its newest checkpoint. *again_p: it has none, and no result: it begins again. */
-static void find_cut_off(const struct config *c, struct arena *a, const char **from_p,
+static bool find_cut_off(const struct config *c, struct arena *a, const char **from_p,
 			 bool *again_p)
 {
 	struct err ignored = { 0 };
@@ -260,13 +262,11 @@ static void find_cut_off(const struct config *c, struct arena *a, const char **f
 			(c->auto_resume == AUTO_RESUME_CLUSTER && c->coordinator.given);
 	if (!on || c->resume_from_checkpoint || c->overwrite_output_dir ||
 	    !run_folder_is_run(c->output_dir))
-		return;
+		return false;
 	if (checkpoint_latest(c->output_dir, a, from_p, &ignored) < 0)
 		*from_p = NULL;
 	*again_p = !*from_p && !has_result(c->output_dir);
-	if (*from_p)
-		log_info("output_dir %s holds a run: going on from %s (auto_resume)", c->output_dir,
-			 *from_p);
+	return *from_p || *again_p;
 }
 
 static int find_resume(const struct config *c, struct arena *a, const char **from_p, struct err *e)
@@ -333,6 +333,48 @@ static int take_lock(const char *dir, struct file_lock *l, struct err *e)
 	return 0;
 }
 
+static int write_term(const struct run_folder *f, struct err *e)
+{
+	char text[200];
+	snprintf(text, sizeof text, "{\"run\": \"%016llx\", \"term\": %u, \"job\": \"%.64s\"}\n",
+		 (unsigned long long)f->run, f->term, f->job);
+	return atomic_write_in(f->path, "run.term", text, strlen(text), e);
+}
+
+/* Who starts in the folder: of a run that was cut off the next coordinator, which is on disk before
+ * any worker hears of it; else the first one of a new run. */
+static int begin_term(struct run_folder *f, struct err *e)
+{
+	char path[PATH_MOST];
+	struct err ignored = { 0 };
+	json_t *doc = NULL;
+	int64_t term = 0;
+	snprintf(path, sizeof path, "%.2047s/run.term", f->path);
+	if (f->cut_off && json_parse_file(path, 4096, &doc, &ignored) >= 0) {
+		const char *run = json_string_value(json_object_get(doc, "run")),
+			   *job = json_string_value(json_object_get(doc, "job"));
+		if (run && json_opt_int(doc, path, "term", 1, UINT32_MAX - 1, &term, &ignored) >= 0)
+			f->run = strtoull(run, NULL, 16);
+		snprintf(f->job, sizeof f->job, "%.64s", job ? job : "");
+	}
+	json_decref(doc);
+	f->continues = f->run && term;
+	f->term = f->continues ? (uint32_t)term + 1 : 1;
+	if (f->continues)
+		return write_term(f, e);
+	f->job[0] = 0;
+	do
+		randombytes_buf(&f->run, sizeof f->run);
+	while (!f->run);
+	return 0;
+}
+
+void run_folder_goes_on(struct run_folder *f)
+{
+	f->replaces = false;
+	f->resumes = true;
+}
+
 int run_folder_open(const struct config *c, struct arena *a, struct run_folder *f_p,
 		    const char **resume_p, struct err *e)
 {
@@ -340,9 +382,9 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	char whole[PATH_MAX];
 	const char *from = NULL;
 	struct stat st;
-	bool again = false;
+	bool again = false, cut_off;
 	TRY(find_resume(c, a, &from, e));
-	find_cut_off(c, a, &from, &again);
+	cut_off = find_cut_off(c, a, &from, &again);
 	f.made = stat(c->output_dir, &st) < 0;
 	if (!f.made && !S_ISDIR(st.st_mode))
 		return err_set(e, ERR_USAGE, "output_dir %s is a file: choose another folder",
@@ -367,6 +409,9 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	}
 	if (rc >= 0)
 		rc = look_aside(&f, e);
+	f.cut_off = cut_off;
+	if (rc >= 0)
+		rc = begin_term(&f, e);
 	if (rc < 0) {
 		file_lock_release(&f.lock);
 		if (f.made)
@@ -488,7 +533,7 @@ int run_folder_begin(struct run_folder *f, struct err *e)
 		if (unlink(path) < 0 && errno != ENOENT)
 			return err_sys(e, errno, "%s: removing", path);
 	}
-	if (f->resumes) {
+	if (f->resumes && f->from[0]) {
 		size_t left;
 		TRY(checkpoint_resumed(f->path, f->from, &left, e));
 		if (left)
@@ -497,6 +542,7 @@ int run_folder_begin(struct run_folder *f, struct err *e)
 				 f->from, left, left > 1 ? "s" : "", left > 1 ? "" : "s",
 				 left > 1 ? "them" : "it");
 	}
+	TRY(write_term(f, e));
 	return write_mark(f, e);
 }
 

@@ -21,10 +21,17 @@ struct run_folder {
 	const struct config *cfg; /* borrowed */
 	char path[2048];          /* output_dir without links */
 	struct file_lock lock;
-	bool made;     /* the folder was not there before */
-	bool replaces; /* an old run is moved aside */
-	bool resumes;  /* the run continues from a checkpoint of this folder */
-	char from[64]; /* then its name */
+	bool made;      /* the folder was not there before */
+	bool replaces;  /* an old run is moved aside */
+	bool resumes;   /* the run continues from a checkpoint of this folder */
+	char from[64];  /* then its name */
+	bool cut_off;   /* a run that was cut off goes on, or begins again (auto_resume) */
+	bool continues; /* and its workers may have kept its state: run and term are those of it */
+	/* Names the run, also over restarts of its coordinator, whose number is `term`; both are in
+	 * run.term. `job`: of the configuration, "": not known (checkpoint_identity). */
+	uint64_t run;
+	uint32_t term;
+	char job[65];
 	bool is_aside; /* the old run is in OUTPUT.old */
 	bool began;
 	/* The caller's, before run_folder_begin(): for run.json (job.h). */
@@ -36,6 +43,8 @@ struct run_folder {
  * Makes and locks the folder. *resume_p: the checkpoint from which to continue, in `a`, or NULL. */
 int run_folder_open(const struct config *c, struct arena *a, struct run_folder *f,
 		    const char **resume_p, struct err *e);
+/* The run goes on from a state that its workers have kept: nothing is replaced. */
+void run_folder_goes_on(struct run_folder *f);
 /* Before the first file of the run is written. */
 int run_folder_begin(struct run_folder *f, struct err *e);
 /* There is a checkpoint or a result: the old run is not needed any more. */

@@ -29,6 +29,7 @@ int hello_send(struct link *l, const struct hello *h, int64_t deadline, struct e
 	wire_put_u32(&w, h->front);
 	wire_put_u64(&w, h->job);
 	wire_put_u64(&w, h->epoch);
+	wire_put_u64(&w, h->run);
 	wire_put_str(&w, h->model);
 	wire_put_str(&w, h->to);
 	wire_put_str(&w, h->host);
@@ -55,6 +56,7 @@ int hello_read(const struct frame *f, struct hello *h, struct err *e)
 	h->front = wire_get_u32(&r);
 	h->job = wire_get_u64(&r);
 	h->epoch = wire_get_u64(&r);
+	h->run = wire_get_u64(&r);
 	wire_get_str(&r, h->model, sizeof h->model);
 	wire_get_str(&r, h->to, sizeof h->to);
 	wire_get_str(&r, h->host, sizeof h->host);
@@ -78,6 +80,12 @@ int welcome_send(struct link *l, const struct welcome *c, int64_t deadline, stru
 	wire_put_u8(&w, c->formats);
 	wire_put_str(&w, c->arithmetic);
 	wire_put_u64(&w, c->wall);
+	wire_put_u8(&w, c->keeps);
+	wire_put_u8(&w, c->kept_part);
+	wire_put_u32(&w, c->kept_stage);
+	wire_put_u64(&w, c->kept_step);
+	wire_put_u64(&w, c->kept_origin);
+	wire_put_u64(&w, c->kept_plan);
 	wire_put_str(&w, c->machine);
 	wire_put_u32(&w, c->port);
 	wire_put_u32(&w, c->naddress);
@@ -110,6 +118,12 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 	c->formats = wire_get_u8(&r);
 	wire_get_str(&r, c->arithmetic, sizeof c->arithmetic);
 	c->wall = wire_get_u64(&r);
+	c->keeps = wire_get_u8(&r);
+	c->kept_part = wire_get_u8(&r);
+	c->kept_stage = wire_get_u32(&r);
+	c->kept_step = wire_get_u64(&r);
+	c->kept_origin = wire_get_u64(&r);
+	c->kept_plan = wire_get_u64(&r);
 	wire_get_str(&r, c->machine, sizeof c->machine);
 	c->port = wire_get_u32(&r);
 	c->naddress = wire_get_count(&r, 12, INTERFACES_MOST);
@@ -119,6 +133,8 @@ int welcome_read(const struct frame *f, struct welcome *c, struct err *e)
 		wire_get_str(&r, c->proof[i], sizeof c->proof[i]);
 	}
 	TRY(wire_read_end(&r, "WELCOME", e));
+	if (c->keeps > 1 || c->kept_part > 1)
+		return err_set(e, ERR_PROTOCOL, "WELCOME: neither 0 nor 1");
 	if (c->port > 65535)
 		return err_set(e, ERR_PROTOCOL, "WELCOME: port %u", c->port);
 	for (uint32_t i = 0; i < c->naddress; i++)

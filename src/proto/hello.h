@@ -15,7 +15,7 @@
 struct err;
 
 /* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 13 };
+enum { HELLO_PROTOCOL = 14 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,
@@ -37,8 +37,11 @@ struct hello {
 	uint8_t role;
 	uint32_t member; /* HELLO_STAGE, HELLO_RELAY: the number of the connecting member */
 	uint32_t front;  /* HELLO_RELAY: the one of the two in front; UINT32_MAX: measured */
-	uint64_t job;   /* HELLO_STAGE, HELLO_PROBE, HELLO_RELAY: must be the job of the listener */
-	uint64_t epoch; /* HELLO_STAGE, HELLO_BEHIND: and that of its plan (net/frame.h) */
+	uint64_t job; /* HELLO_STAGE, HELLO_PROBE, HELLO_RELAY: must be the job of the listener */
+	/* HELLO_STAGE, HELLO_BEHIND: and that of its plan (net/frame.h); HELLO_COORDINATOR: its
+	 * term and 0 */
+	uint64_t epoch;
+	uint64_t run;   /* HELLO_COORDINATOR: names the run (job/run_folder.h); 0: there is none */
 	char model[65]; /* digest of configuration and tensor list, hexadecimal */
 	char to[128];   /* the worker that is meant, by id */
 	char host[128]; /* of the connecting process, for messages */
@@ -54,6 +57,11 @@ struct welcome {
 	 * equal texts give equal bits */
 	char arithmetic[192];
 	uint64_t wall; /* seconds since 1970, by this machine's clock */
+	/* Of this run it has kept the state after a step, or a part of it (worker/kept.h); of
+	 * `kept_stage` in the plan of epoch `kept_plan`, and all of it unless `kept_part`. */
+	uint8_t keeps, kept_part;
+	uint32_t kept_stage;
+	uint64_t kept_step, kept_origin, kept_plan;
 	/* The addresses at which it can be reached, for choosing the fastest one (coord/links.h).
 	 * None listed: only the address that the coordinator used. */
 	char machine[MACHINE_TEXT]; /* equal for workers on one machine */

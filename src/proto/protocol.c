@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "job/loss_scale.h"
+#include "optim/loss_scale.h"
 #include "proto/pairs_wire.h"
 #include "sched/reduce.h"
 
@@ -572,6 +572,7 @@ int step_write(const struct step_message *m, void *out, size_t cap, size_t *n_p,
 	wire_put_u64(&w, m->s.step);
 	wire_put_f64(&w, m->lr);
 	wire_put_f64(&w, (double)m->s.scale);
+	wire_put_bytes(&w, m->record, m->nrecord);
 	return wire_write_end(&w, n_p, e);
 }
 
@@ -583,6 +584,7 @@ int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e)
 	m_p->lr = wire_get_f64(&r);
 	m_p->s.lr = (float)m_p->lr;
 	m_p->s.scale = (float)wire_get_f64(&r);
+	m_p->record = wire_get_bytes(&r, &m_p->nrecord);
 	return wire_read_end(&r, "STEP", e);
 }
 

@@ -137,6 +137,10 @@ struct step_message {
 	bool apply; /* false: clear the gradients; the loss or the norm was not finite */
 	struct optim_step s;
 	double lr;
+	/* the coordinator's record of the step (proto/record.h); when read: in the payload, or
+	 * where the reader of the frame has copied it. None: nobody keeps the state */
+	const void *record;
+	size_t nrecord;
 };
 
 /* The messages that a worker sent to a neighbour or received from it in a round. The k-th time at

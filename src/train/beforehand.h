@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* beforehand.h - the reference of preferences where more is trained than adapters: the rounds of
- * refer.h for the whole run, before its first step (coord/prior.h). */
+ * refer.h for the whole run, before its first step (train/prior.h). */
 #ifndef HS_TRAIN_BEFOREHAND_H
 #define HS_TRAIN_BEFOREHAND_H
 

@@ -41,9 +41,9 @@ int train_collect(struct trainer *t, struct err *e)
 void train_begin_set(struct trainer *t, bool start)
 {
 	const struct config *c = t->cfg;
-	t->stays = start_is_cluster(t) && !t->o->ranks;
-	t->first = t->st;
-	t->saved = t->st.step;
+	/* without a checkpoint */
+	t->first = t->kept ? (struct train_state){ .rules = t->st.rules } : t->st;
+	t->saved = t->kept ? UINT64_MAX : t->st.step;
 	t->evaluated = UINT64_MAX;
 	snapshots_init(&t->snapshots, c, snapshot_bytes(t->job), t->st.step);
 	const enum config_snapshot to = t->snapshots.to;

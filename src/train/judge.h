@@ -7,7 +7,7 @@
 #define HS_TRAIN_JUDGE_H
 
 #include "train/flows.h"
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 
 struct err;
 struct buf;

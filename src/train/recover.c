@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/collect.h"
+#include "train/kept_state.h"
 #include "crew/members_text.h"
 #include "train/samples.h"
 #include "train/speeds.h"
@@ -46,6 +47,7 @@ static int read_set(struct trainer *t, struct err *e)
 	else if (with)
 		TRY(job_begin(t->job, e));
 	log_info("no snapshot is whole: going back to %s", newest ? newest : "the beginning");
+	st.origin = session_epoch(t->ses);
 	t->set.st = st;
 	t->set.start = !newest && !with;
 	t->set.whole = true;
@@ -58,10 +60,15 @@ static int go_back(struct trainer *t, struct err *e)
 		TRY(read_set(t, e));
 	t->st = t->set.st;
 	t->nonfinite_run = 0;
-	samples_go_back(t->cfg->output_dir, t->st.step);
 	t->snapshots.at = t->st.step;
 	t->snapshots.last = clock_now();
-	return t->set.start ? 0 : session_push_state(t->ses, ++t->rounds.number, e);
+	if (!t->set.start) {
+		TRY(session_push_state(t->ses, ++t->rounds.number, e));
+		TRY(kept_state_sent(t, e));
+	}
+	/* not before: a coordinator that is killed now may go on from later steps */
+	samples_go_back(t->cfg->output_dir, t->st.step - (t->owed && t->owed == t->st.step));
+	return 0;
 }
 
 /* The run ends: the newest snapshot becomes a checkpoint, unless there is one of its step. */

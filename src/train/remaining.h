@@ -13,7 +13,7 @@
 #define HS_TRAIN_REMAINING_H
 
 #include "crew/beside.h"
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 
 struct err;
 struct trainer;

@@ -15,6 +15,7 @@ int rounds_init(struct rounds *p, struct session *s, const struct round_options 
 	const struct crew *c = session_crew(s);
 	size_t most = (size_t)(c->n ? c->n : 1);
 	*p = (struct rounds){ .ses = s, .o = *o, .layers = session_job(s)->model.layers };
+	buf_init(&p->out);
 	p->member = arena_alloc(a, most * sizeof *p->member);
 	p->row = arena_alloc(a, most * sizeof *p->row);
 	p->next = arena_alloc(a, most * sizeof *p->next);
@@ -49,6 +50,7 @@ void rounds_release(struct rounds *p)
 	mem_free(p->loss);
 	mem_free(p->have_loss);
 	references_release(&p->ref);
+	buf_release(&p->out);
 	mem_free(p->span);
 }
 
@@ -240,10 +242,12 @@ int round_norms(struct rounds *p, double *sqnorm_p, struct err *e)
 
 int round_step(struct rounds *p, const struct step_message *m, struct err *e)
 {
-	unsigned char out[64];
-	size_t size;
-	TRY(step_write(m, out, sizeof out, &size, e));
-	return session_send_all(p->ses, FRAME_STEP, p->number, out, size, e);
+	size_t size, most = 64 + m->nrecord;
+	buf_reset(&p->out);
+	buf_reserve(&p->out, most);
+	TRY(buf_ok(&p->out, e));
+	TRY(step_write(m, p->out.p, most, &size, e));
+	return session_send_all(p->ses, FRAME_STEP, p->number, p->out.p, size, e);
 }
 
 int round_token(struct rounds *p, int32_t *token_p, struct err *e)

@@ -10,7 +10,8 @@
 #define HS_TRAIN_ROUND_H
 
 #include "base/arena.h"
-#include "coord/prior.h"
+#include "base/buf.h"
+#include "train/prior.h"
 #include "coord/session.h"
 #include "train/flows.h"
 
@@ -62,6 +63,7 @@ struct rounds {
 	int64_t busy, wait; /* nanoseconds, summed over the workers */
 	uint64_t mem_peak;
 	struct span *span;
+	struct buf out; /* STEP */
 };
 
 /* After session_assign(); lists live in `a`. */

@@ -6,7 +6,8 @@
 #include "base/err.h"
 #include "coord/join.h"
 #include "survey/profiler.h"
-#include "train/reduction.h"
+#include "train/kept_state.h"
+#include "survey/reduction.h"
 #include "train/remaining.h"
 #include "crew/run_passes.h"
 #include "train/speeds.h"
@@ -19,11 +20,27 @@ bool start_is_cluster(const struct trainer *t)
 	return !t->o->place && (t->o->ranks || join_is_cluster(t->cfg));
 }
 
-int start_join(struct trainer *t, struct err *e)
+struct meeting {
+	struct trainer *t;
+	const char *resume;
+};
+
+static int met(void *ctx, struct session *s, struct err *e)
 {
+	const struct meeting *m = ctx;
+	return kept_state_begin(m->t, s, m->resume, e);
+}
+
+int start_join(struct trainer *t, const char *resume, struct err *e)
+{
+	struct meeting m = { t, resume };
 	const struct join_options o = { .program = t->o->program,
 					.stop = t->o->stop,
-					.ranks = t->o->ranks };
+					.ranks = t->o->ranks,
+					.met = t->saver.folder.continues ? met : NULL,
+					.ctx = &m,
+					.run = t->o->ranks ? 0 : t->saver.folder.run,
+					.term = t->saver.folder.term };
 	if (!start_is_cluster(t))
 		return join_threads(t->job, t->place->device, placement_rows(t->place), &t->arena,
 				    &t->seat, &t->ses, e);
@@ -175,7 +192,7 @@ int start_info(struct trainer *t, const char *resume, struct train_info *i_p, st
 	}
 	*i_p = (struct train_info){ t->job,
 				    t->place,
-				    t->st.step,
+				    t->owed == t->st.step && t->owed ? t->st.step - 1 : t->st.step,
 				    resume,
 				    start_is_cluster(t) ? seat : NULL,
 				    caps,

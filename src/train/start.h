@@ -10,7 +10,9 @@ struct err;
 
 /* Whether other processes compute. */
 bool start_is_cluster(const struct trainer *t);
-int start_join(struct trainer *t, struct err *e);
+/* `resume`: as of kept_state_begin(), which is called where the run may go on from what workers
+ * have kept. */
+int start_join(struct trainer *t, const char *resume, struct err *e);
 /* Chooses the layers of each stage, unless the caller of train_run() did: by the configuration or
  * by a planner with the measured profile. */
 int start_place(struct trainer *t, bool resume, struct err *e);

@@ -7,11 +7,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
+#include "job/checkpoint_check.h"
 #include "train/beforehand.h"
 #include "train/collect.h"
 #include "train/evaluation.h"
+#include "train/kept_state.h"
 #include "train/nonfinite.h"
-#include "train/reduction.h"
+#include "train/outcome.h"
+#include "train/sample_now.h"
+#include "survey/reduction.h"
 #include "train/recover.h"
 #include "train/refer.h"
 #include "crew/run_passes.h"
@@ -54,40 +58,6 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 	return evaluation_run(&v, t->st.step, loss_p, e);
 }
 
-/* ---- samples ---- */
-
-/* Runs the sequence so far through all stages; they keep nothing of it. */
-static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, struct err *e)
-{
-	struct trainer *t = ctx;
-	int32_t start[2] = { 0, (int32_t)n }, *label = mem_array(n, sizeof *label);
-	if (!label)
-		return err_nomem(e, n * 4, "a sample");
-	for (size_t i = 0; i < n; i++)
-		label[i] = -1;
-	const struct microbatch mb = {
-		.n = (uint32_t)n, .nseq = 1, .id = id, .label = label, .start = start
-	};
-	round_begin(&t->rounds, ROUND_SAMPLE, 1, 0, 1);
-	int rc = round_send(&t->rounds, 0, &mb, e);
-	mem_free(label);
-	if (rc >= 0)
-		rc = round_token(&t->rounds, next_p, e);
-	return rc < 0 ? rc : round_end(&t->rounds, e);
-}
-
-static int sample(struct trainer *t, struct err *e)
-{
-	const struct samples s = { .job = t->job,
-				   .step = t->st.step,
-				   .next = next_token,
-				   .stop = t->o->stop,
-				   .ctx = t,
-				   .told = t->sink->sample,
-				   .sink = t->sink->ctx };
-	return samples_make(&s, e);
-}
-
 /* ---- a step ---- */
 
 static void estimate(struct trainer *t, struct train_step *s)
@@ -98,13 +68,17 @@ static void estimate(struct trainer *t, struct train_step *s)
 	s->eta = t->rate * per_step * (double)(s->total - s->step);
 }
 
-static void advance(struct trainer *t)
+/* STEP, with the record of the state that it makes, until all have applied it. */
+static int apply(struct trainer *t, struct train_step *s, struct step_message *m,
+		 const struct outcome *o, int64_t begin, struct err *e)
 {
-	t->st.step++;
-	if (++t->st.batch >= batches_per_epoch(t->job->batches, t->st.epoch)) {
-		t->st.batch = 0;
-		t->st.epoch++;
-	}
+	s->seconds = clock_seconds(clock_now() - begin);
+	const struct record_line line = kept_state_line_of(s);
+	TRY(kept_state_record(t, &o->st, o->nonfinite, &line, e));
+	m->record = t->record.p;
+	m->nrecord = t->record.n;
+	TRY(round_step(&t->rounds, m, e));
+	return round_end(&t->rounds, e);
 }
 
 /* Before the first step in float16. */
@@ -155,20 +129,13 @@ static int one_step(struct trainer *t, struct err *e)
 				  .s = { .step = t->st.updates + 1,
 					 .scale = (float)((clip < 1 ? clip : 1) / count / scale) },
 				  .lr = s.learning_rate };
-	TRY(round_step(&t->rounds, &m, e));
-	TRY(round_end(&t->rounds, e));
-	/* a gradient beyond float16's range is not a sign of bad data or learning rate */
-	const bool overflow = t->st.scale.scale > 0 &&
-			      loss_scale_update(&t->st.scale, !s.skipped) && isfinite(s.loss);
-	if (s.skipped && !overflow && !t->nonfinite_run++)
+	const struct outcome o = outcome_of(t, &s);
+	TRY(apply(t, &s, &m, &o, begin, e));
+	if (s.skipped && !o.overflow && !t->nonfinite_run)
 		nonfinite_find(&t->rounds, t->place, s.step, t->nonfinite, sizeof t->nonfinite);
-	if (!s.skipped)
-		t->nonfinite_run = 0;
-	t->st.updates += m.apply;
-	t->st.skipped += s.skipped;
+	t->nonfinite_run = o.nonfinite;
+	t->st = o.st;
 	t->fruitless = 0;
-	t->st.tokens += s.tokens;
-	advance(t);
 	s.epoch = (double)t->st.epoch +
 		  (double)t->st.batch / (double)batches_per_epoch(t->job->batches, t->st.epoch);
 	s.seconds = clock_seconds(clock_now() - begin);
@@ -208,29 +175,43 @@ static int save(struct trainer *t, enum save_kind kind, struct err *e)
 
 static bool due(uint64_t every, uint64_t step) { return every > 0 && step % every == 0; }
 
+/* What follows a step: evaluation, samples, saving. */
+static int after_step(struct trainer *t, struct err *e)
+{
+	const struct config *c = t->cfg;
+	bool better = false, told = false, now;
+	if (has_val(t) && due(t->job->eval_every, t->st.step)) {
+		TRY(evaluate(t, &t->r.val_after, e));
+		better = evaluation_note(&t->st, t->r.val_after);
+		t->evaluated = t->st.step;
+		told = true;
+	}
+	if (due((uint64_t)c->sample_steps, t->st.step) && t->st.step < t->job->total_steps) {
+		TRY(sample_now(t, e));
+		told = true;
+	}
+	t->owed = 0;
+	if (told) /* it need not be done again */
+		TRY(kept_state_sent(t, e));
+	now = due(t->job->save_every, t->st.step) || (better && c->load_best_model_at_end);
+	if (now || saver_due(&t->saver))
+		return save(t, now ? SAVE_STEP : SAVE_TIMED, e);
+	if (!t->stays || !snapshots_due(&t->snapshots, t->st.step))
+		return 0;
+	return t->snapshots.to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e) : train_collect(t, e);
+}
+
 static int loop(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
 	const int64_t patience = c->early_stopping_patience;
+	if (t->owed && t->owed == t->st.step)
+		TRY(after_step(t, e));
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
 	       !out_of_time(t) && !stopping(t)) {
-		bool better = false, now;
 		TRY(recover_members(t, e));
 		TRY(one_step(t, e));
-		if (has_val(t) && due(t->job->eval_every, t->st.step)) {
-			TRY(evaluate(t, &t->r.val_after, e));
-			better = evaluation_note(&t->st, t->r.val_after);
-			t->evaluated = t->st.step;
-		}
-		if (due((uint64_t)c->sample_steps, t->st.step) && t->st.step < t->job->total_steps)
-			TRY(sample(t, e));
-		now = due(t->job->save_every, t->st.step) || (better && c->load_best_model_at_end);
-		if (now || saver_due(&t->saver)) {
-			TRY(save(t, now ? SAVE_STEP : SAVE_TIMED, e));
-		} else if (t->stays && snapshots_due(&t->snapshots, t->st.step)) {
-			TRY(t->snapshots.to == SNAPSHOT_DISK ? save(t, SAVE_TIMED, e)
-							     : train_collect(t, e));
-		}
+		TRY(after_step(t, e));
 	}
 	t->r.stopped_early = t->st.step < t->job->total_steps && evaluation_stops(&t->st, patience);
 	t->r.timed_out = t->st.step < t->job->total_steps && out_of_time(t);
@@ -250,7 +231,7 @@ static int loop(struct trainer *t, struct err *e)
 	if (c->load_best_model_at_end && t->st.best_step && t->st.best_step != t->st.step &&
 	    !t->r.interrupted)
 		TRY(evaluation_take_best(&t->saver, &t->rounds, &t->st, &t->r.val_after, e));
-	return t->r.interrupted ? 0 : sample(t, e);
+	return t->r.interrupted ? 0 : sample_now(t, e);
 }
 
 /* ---- the job ---- */
@@ -265,7 +246,7 @@ static int loop_on(struct trainer *t, struct err *e)
 
 /* Plans and layers out for the first time, and the evaluation before the first step. A worker that
  * is lost meanwhile is done without, as later. */
-static int first_plan(struct trainer *t, const char *resume, struct err *e)
+static int first_plan(struct trainer *t, bool resume, struct err *e)
 {
 	session_until(t->ses, t->o->stop, "the workers got their layers, before the first step");
 	const bool state = resume || job_begins_with(t->cfg);
@@ -274,6 +255,8 @@ static int first_plan(struct trainer *t, const char *resume, struct err *e)
 		rc = beforehand(t, e);
 	if (rc >= 0 && state)
 		rc = session_push_state(t->ses, 0, e);
+	if (rc >= 0 && state)
+		rc = kept_state_sent(t, e);
 	for (;; rc = 0) {
 		if (rc >= 0 && !state)
 			rc = beforehand(t, e); /* a worker was lost meanwhile */
@@ -289,21 +272,27 @@ static int first_plan(struct trainer *t, const char *resume, struct err *e)
 	}
 }
 
-static int run(struct trainer *t, const char *resume, struct err *e)
+static int run(struct trainer *t, const char *newest, struct err *e)
 {
 	const struct config *c = t->cfg;
 	t->st.rules = RULES_NOW;
-	if (resume)
-		TRY(checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e));
-	else if (job_begins_with(c))
-		TRY(job_begin(t->job, e));
+	t->stays = start_is_cluster(t) && !t->o->ranks;
+	TRY(job_hash_base(t->job, e));
+	TRY(checkpoint_identity(t->job, t->identity, e));
+	const bool may_go_on = t->stays && t->saver.folder.continues;
+	t->saver.folder.continues = may_go_on;
+	if (!may_go_on)
+		TRY(kept_state_else(t, newest, e));
+	else if (newest)
+		TRY(checkpoint_fits(t->job, newest, t->o->allow_changes, e));
 	const struct save_sink saves = { .ctx = t->sink->ctx,
 					 .saved = t->sink->saved,
 					 .blocked = t->sink->blocked };
-	t->job->opt.by_row = t->st.rules.dropout > 1;
-	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, resume, e));
+	TRY(saver_init(&t->saver, t->job, &saves, &t->arena, &t->st, newest, e));
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
-	TRY(start_join(t, e));
+	TRY(start_join(t, newest, e));
+	const bool resume = newest || t->kept;
+	t->job->opt.by_row = t->st.rules.dropout > 1;
 	TRY(speeds_begin(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(start_place(t, resume, e));
@@ -313,14 +302,14 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 			     resume, t->o->ranks, &t->st.rules, t->place, e));
 	TRY(start_rounds(t, e));
 	train_begin_set(t, !resume && !job_begins_with(c));
-	TRY(job_hash_base(t->job, e));
 	if (resume)
-		samples_go_back(c->output_dir, t->st.step);
+		samples_go_back(c->output_dir, t->st.step - (t->owed != 0));
+	memcpy(t->saver.folder.job, t->identity, sizeof t->identity);
 	t->saver.folder.pass = t->job->pass;
 	t->saver.folder.npass = t->job->npass;
 	TRY(run_folder_begin(&t->saver.folder, e));
 	struct train_info info;
-	TRY(start_info(t, resume, &info, e));
+	TRY(start_info(t, t->kept ? "what the workers have kept" : newest, &info, e));
 	TRY(t->sink->begin ? t->sink->begin(t->sink->ctx, &info, e) : 0);
 	if (t->st.step >= t->job->total_steps)
 		log_info("nothing to do: step %llu of %llu is done", (unsigned long long)t->st.step,
@@ -329,6 +318,7 @@ static int run(struct trainer *t, const char *resume, struct err *e)
 		c->stall_timeout, t->planned ? t->job_plan.plan.simulated_ms / 1e3 : 0, true);
 	session_set_patience(t->ses, &first);
 	t->fresh = true;
+	TRY(kept_state_line(t, e));
 	TRY(first_plan(t, resume, e));
 	t->began = clock_now();
 	TRY(loop_on(t, e));
@@ -353,6 +343,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		goto out;
 	}
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
+	buf_init(&t->record);
 	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, &job, e));
@@ -380,6 +371,7 @@ out:
 		snapshot_release(&t->set);
 		speeds_end(t);
 		buf_release(&t->profile);
+		buf_release(&t->record);
 		arena_release(&t->arena);
 		judge_release(&t->judge);
 		job_plan_release(&t->job_plan);

@@ -11,7 +11,7 @@
 #include "proto/hello.h"
 #include "job/job.h"
 #include "train/judge.h"
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 #include "coord/seat.h"
 
 #include <signal.h>

@@ -9,6 +9,7 @@
 #include "coord/session.h"
 #include "crew/snapshot.h"
 #include "plan/drift.h"
+#include "proto/record.h"
 #include "train/judge.h"
 #include "train/round.h"
 #include "train/save.h"
@@ -37,7 +38,13 @@ struct trainer {
 	struct train_state st, first; /* now, and where the run began */
 	struct snapshot set;          /* to which the run goes back */
 	struct snapshots snapshots;
-	bool stays; /* the job goes on when a worker is lost */
+	bool stays;              /* the job goes on when a worker is lost */
+	char identity[HASH_HEX]; /* checkpoint_identity() */
+	struct buf record;       /* of a state, for the workers (kept_state.h) */
+	bool kept;               /* the run began with a state that the workers had kept */
+	/* the step whose line in the metrics, and what follows it, is still to be done; 0: none */
+	uint64_t owed;
+	struct record_line line;
 	struct saver saver;
 	struct rounds rounds;
 	struct prior prior;     /* the reference of preferences, where it is known (beforehand.h) */

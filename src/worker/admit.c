@@ -2,6 +2,8 @@
 /* admit.c - see admit.h. */
 #include "worker/admit.h"
 
+#include "worker/kept.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +32,8 @@ void admit_coordinator(const void *who, const struct guest *g, const void *ctx, 
 			 "worker '%s' is wanted, this is worker '%s' on %s: the ports or ids "
 			 "differ between the configurations",
 			 g->h.to, s->id, s->host);
+	else
+		kept_refuse(s->kept, g->h.run, g->h.epoch, g->h.job, why, cap);
 }
 
 /* A member of the next stage, or a later one of the group, that PLAN lets connect to this

@@ -13,6 +13,7 @@ struct admit {
 	const char *coordinator_key; /* NULL: links without keys */
 	const char *host;            /* of this machine, for messages */
 	uint64_t job, epoch;         /* of the plan */
+	const struct kept *kept;     /* whom it obeys; or NULL */
 };
 
 /* ctx: not used. */

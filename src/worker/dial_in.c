@@ -8,6 +8,7 @@
 #include "net/address.h"
 #include "net/interfaces.h"
 #include "proto/hello.h"
+#include "worker/kept.h"
 #include "worker/serve.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct caller {
 	char listens[NET_ADDRESS], at[NET_ADDRESS];
 	bool told;   /* that it waits for the coordinator */
 	bool joined; /* a job */
+	struct kept kept;
 };
 
 static bool stopped(const struct caller *c) { return c->o->stop && *c->o->stop; }
@@ -110,6 +112,7 @@ static int serve(struct caller *c, struct link *l, struct err *e)
 			   .relay = c->at,
 			   .by_plan = true,
 			   .joined_p = &c->joined,
+			   .kept = &c->kept,
 			   .ways = { .signed_only = true },
 			   .stop = c->o->stop };
 	int rc = hello_send(l, &h, net_in(try_for), e);
@@ -161,7 +164,9 @@ int dial_in_serve(const struct dial_in *o, struct err *e)
 {
 	struct caller c = { .o = o };
 	bool served = false;
-	while (!stopped(&c) && !(o->once && served))
-		TRY(once(&c, &served, e));
-	return 0;
+	int rc = 0;
+	while (!stopped(&c) && !(o->once && served) && rc >= 0)
+		rc = once(&c, &served, e);
+	kept_release(&c.kept);
+	return rc < 0 ? rc : 0;
 }

@@ -4,7 +4,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "proto/pairs_wire.h"
+#include "runtime/generate.h"
 #include "worker/worker_priv.h"
 
 int worker_need_batch(struct worker *w, int m, struct err *e)
@@ -162,4 +164,38 @@ int worker_backward(struct worker *w, const struct instr *i, struct slot *sl, st
 		TRY(exchange_computed(&w->exchange, e));
 	}
 	return worker_pass_on(w, i, false, e);
+}
+
+int worker_send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
+{
+	size_t n, v = (size_t)sl->stage->cfg.vocab;
+	const struct batch_head *h = &w->orders.batch[i->microbatch].head;
+	const struct sampling s = { h->draw.temperature, h->draw.top_p, 0, h->draw.seed };
+	if (!mem_grow(&w->logits, &w->logits_cap, v, sizeof *w->logits) ||
+	    !mem_grow(&w->order, &w->order_cap, v, sizeof *w->order))
+		return err_nomem(e, v * 8ull, "logits");
+	TRY(stage_logits(sl, w->logits, e));
+	int32_t id = sample_token(w->logits, (int64_t)v, &s, h->n, w->order);
+	TRY(token_write(id, w->orders.payload, ORDERS_PAYLOAD, &n, e));
+	return orders_say(&w->orders, FRAME_TOKEN, (uint32_t)i->microbatch, w->orders.payload, n,
+			  e);
+}
+
+int worker_exchange_tied(struct worker *w, const struct instr *i, struct err *e)
+{
+	const struct worker_model *m = &w->model;
+	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
+	TRY(group_sum_complete(&w->sum, e));
+	switch (i->kind) {
+	case INSTR_SEND_TIED_GRAD:
+		return exchange_send_tied(&w->exchange, i,
+					  DEV_REF(worker_model_replica(m)->grad, 0), e);
+	case INSTR_RECV_TIED_GRAD:
+		return exchange_receive_tied(&w->exchange, i, front->embed, front->scratch, e);
+	case INSTR_SEND_TIED_VALUE:
+		return exchange_send_tied(&w->exchange, i, front->embed->w.data, e);
+	default:
+		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m), end->scratch,
+					     e);
+	}
 }

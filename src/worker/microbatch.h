@@ -28,5 +28,9 @@ int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct
 int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
 /* The answers' log-probabilities without the adapters. */
 int worker_send_reference(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
+/* Of a sampling round: the token after the last one. */
+int worker_send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
+/* The gradient or value of a tied embedding, between the front and the end of the model. */
+int worker_exchange_tied(struct worker *w, const struct instr *i, struct err *e);
 
 #endif

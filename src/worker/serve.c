@@ -143,9 +143,9 @@ static int await_order(struct serving *s, struct hello *h, struct err *e)
 		rc = err_set(e, ERR_PROTOCOL, "HELLO: not from a coordinator to a worker");
 	if (rc < 0)
 		return rc;
+	s->env.coordinator = s->o->called;
 	/* the name that this machine has there now */
 	snprintf(s->id, sizeof s->id, "%s", h->to);
-	s->env.coordinator = s->o->called;
 	return 0;
 }
 
@@ -184,7 +184,9 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	struct hello h;
 	struct welcome w;
 	TRY(s->o->called ? await_order(s, &h, e) : await_guest(s, &h, e));
-	int rc = describe(s, &w, e);
+	char why[300];
+	kept_refuse(s->o->kept, h.run, h.epoch, h.job, why, sizeof why);
+	int rc = why[0] ? err_set(e, ERR_NET, "%s", why) : describe(s, &w, e);
 	if (rc >= 0)
 		rc = list_addresses(s, &w, e);
 	if (rc < 0) {
@@ -192,6 +194,9 @@ static int meet_coordinator(struct serving *s, struct err *e)
 		return rc;
 	}
 	s->env.job = s->admit.job = h.job;
+	s->env.epoch = s->admit.epoch = h.epoch;
+	kept_obey(s->o->kept, h.run, h.epoch, h.job);
+	kept_tell(s->o->kept, h.run, &w);
 	w.wall = (uint64_t)time(NULL);
 	struct err gone = { 0 };
 	if (s->o->joined_p)
@@ -303,7 +308,8 @@ static int open_relay(struct serving *s, const struct plan_message *p, struct pe
 
 static double configured_wait(const struct serving *s)
 {
-	const double most = s->o->relay ? direct_wait : s->admit.epoch ? again_wait : patience(s);
+	const bool changed = (uint32_t)s->admit.epoch;
+	const double most = s->o->relay ? direct_wait : changed ? again_wait : patience(s);
 	return fmin(patience(s), most);
 }
 
@@ -750,9 +756,9 @@ int worker_serve(const struct serve *o, struct err *e)
 	s->own.id = s->id;
 	s->guests = (struct guests){ .net = o->net, .coordinator_key = o->coordinator_key };
 	gethostname(s->host, sizeof s->host - 1);
-	s->admit = (struct admit){ .id = s->id,
-				   .coordinator_key = o->coordinator_key,
-				   .host = s->host };
+	s->admit = (struct admit){
+		.id = s->id, .coordinator_key = o->coordinator_key, .host = s->host, .kept = o->kept
+	};
 	s->env = (struct worker_env){ .net = o->net,
 				      .device = o->device,
 				      .cache_dir = o->cache_dir,
@@ -764,6 +770,7 @@ int worker_serve(const struct serve *o, struct err *e)
 				      .forget = forget,
 				      .lost = lost,
 				      .forgets = &s->forgets,
+				      .kept = o->kept,
 				      .probe = probe,
 				      .ready = ready,
 				      .stepped = stepped,

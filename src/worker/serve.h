@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 struct err;
+struct kept;
 
 struct serve {
 	struct net *net; /* listening */
@@ -42,7 +43,8 @@ struct serve {
 	struct ways ways; /* where it may connect; zeros: anywhere */
 	/* set from a signal: ask the coordinator to save and finish. MAY be NULL */
 	const volatile sig_atomic_t *stop;
-	bool *joined_p; /* set when it takes part in a job. MAY be NULL */
+	struct kept *kept; /* state that outlives its coordinator; MAY be NULL */
+	bool *joined_p;    /* set when it takes part in a job. MAY be NULL */
 	/* set by another thread: the coordinator will not connect. MAY be NULL */
 	const atomic_bool *called_off;
 };

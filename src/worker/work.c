@@ -10,6 +10,7 @@
 #include "job/limits.h"
 #include "job/network.h"
 #include "net/address.h"
+#include "worker/kept.h"
 #include "worker/serve.h"
 
 #include <stdio.h>
@@ -77,7 +78,9 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 static int serve_on(const struct config *c, struct serve *s, struct err *e)
 {
 	bool joined = false;
+	struct kept kept = { 0 };
 	s->joined_p = &joined;
+	s->kept = &kept;
 	int rc = worker_serve(s, e);
 	while (rc == ERR_NET && joined && c->coordinator_timeout > 0 && !(s->stop && *s->stop) &&
 	       !os_die_with_parent()) {
@@ -89,6 +92,7 @@ static int serve_on(const struct config *c, struct serve *s, struct err *e)
 		s->coordinator_timeout = c->coordinator_timeout;
 		rc = worker_serve(s, e);
 	}
+	kept_release(&kept);
 	return rc;
 }
 

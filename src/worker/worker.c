@@ -7,10 +7,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "runtime/generate.h"
 #include "runtime/runtime.h"
 #include "engine/pin_links.h"
 #include "worker/measure_talk.h"
+#include "worker/keep.h"
 #include "worker/microbatch.h"
 #include "worker/worker_advice.h"
 #include "worker/worker_priv.h"
@@ -19,26 +19,10 @@
 
 /* ---- a round ---- */
 
-/* The token after the last one. */
-static int send_token(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
-{
-	size_t n, v = (size_t)sl->stage->cfg.vocab;
-	const struct batch_head *h = &w->orders.batch[i->microbatch].head;
-	const struct sampling s = { h->draw.temperature, h->draw.top_p, 0, h->draw.seed };
-	if (!mem_grow(&w->logits, &w->logits_cap, v, sizeof *w->logits) ||
-	    !mem_grow(&w->order, &w->order_cap, v, sizeof *w->order))
-		return err_nomem(e, v * 8ull, "logits");
-	TRY(stage_logits(sl, w->logits, e));
-	int32_t id = sample_token(w->logits, (int64_t)v, &s, h->n, w->order);
-	TRY(token_write(id, w->orders.payload, ORDERS_PAYLOAD, &n, e));
-	return orders_say(&w->orders, FRAME_TOKEN, (uint32_t)i->microbatch, w->orders.payload, n,
-			  e);
-}
-
 static int send_loss(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	if (w->orders.batch[i->microbatch].head.round == ROUND_SAMPLE)
-		return send_token(w, i, sl, e);
+		return worker_send_token(w, i, sl, e);
 	if (sl->b.base)
 		return worker_send_reference(w, i, sl, e);
 	const int64_t units = sl->b.pairs ? sl->b.nrows : sl->trained;
@@ -72,29 +56,12 @@ static int apply_step(struct worker *w, struct err *e)
 	TRY(orders_wait_step(&w->orders, &m, &arrived, e));
 	times_waited(&w->times, arrived);
 	w->times.m.heard = arrived;
+	buf_reset(&w->record);
 	TRY(worker_model_step(&w->model, &m, e));
+	TRY(worker_note_record(w, m.record, m.nrecord, e));
 	if (m.apply)
 		TRY(group_sum_values(&w->sum, e));
 	return worker_model_tie_value(&w->model, e);
-}
-
-static int exchange_tied(struct worker *w, const struct instr *i, struct err *e)
-{
-	const struct worker_model *m = &w->model;
-	struct stage *front = &m->chunk[0], *end = &m->chunk[m->chunks - 1];
-	TRY(group_sum_complete(&w->sum, e));
-	switch (i->kind) {
-	case INSTR_SEND_TIED_GRAD:
-		return exchange_send_tied(&w->exchange, i,
-					  DEV_REF(worker_model_replica(m)->grad, 0), e);
-	case INSTR_RECV_TIED_GRAD:
-		return exchange_receive_tied(&w->exchange, i, front->embed, front->scratch, e);
-	case INSTR_SEND_TIED_VALUE:
-		return exchange_send_tied(&w->exchange, i, front->embed->w.data, e);
-	default:
-		return exchange_receive_tied(&w->exchange, i, worker_model_replica(m), end->scratch,
-					     e);
-	}
 }
 
 static int forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
@@ -126,7 +93,7 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 	if (instr_is_of_group(i->kind))
 		return group_sum_execute(&w->sum, i, e);
 	if (i->microbatch < 0)
-		return exchange_tied(w, i, e);
+		return worker_exchange_tied(w, i, e);
 	TRY(worker_open_slot(w, i, &sl, e));
 	switch (i->kind) {
 	case INSTR_RECV_ACT:
@@ -355,6 +322,7 @@ static void drop_plan(struct worker *w)
 /* FORGET: a new epoch of the crew. What the files and the cache have of the layers stays. */
 static int forget(struct worker *w, uint64_t epoch, struct err *e)
 {
+	worker_keep_state(w, false);
 	drop_plan(w);
 	if (w->env->forget)
 		w->env->forget(w->env->ctx, epoch);
@@ -395,6 +363,8 @@ static int obey_before_plan(struct worker *w, const struct frame *f, struct err 
 {
 	if (f->kind == FRAME_PROBE && w->env->probe)
 		return w->env->probe(w->env->ctx, f, e);
+	if (f->kind == FRAME_SAVE)
+		return worker_send_kept(w, f, e);
 	if (f->kind == FRAME_PROFILE)
 		return measure_answer(&w->orders, w->env->device, w->env->cache_dir, f, e);
 	return begin(w, f, e);
@@ -419,7 +389,9 @@ static int obey(struct worker *w, const struct net_msg *msg, const struct frame 
 	case FRAME_BATCH:
 		return run_round(w, f, e);
 	case FRAME_STATE:
-		return worker_model_load(&w->model, f, e);
+		return worker_load_state(w, f, e);
+	case FRAME_RECORD:
+		return worker_take_record(w, f, e);
 	case FRAME_SAVE:
 		return save_state(w, f, e);
 	case FRAME_CLOCK:
@@ -462,6 +434,7 @@ static int serve_job(struct worker *w, struct err *e)
 static void worker_release(struct worker *w)
 {
 	drop_plan(w);
+	buf_release(&w->record);
 	orders_release(&w->orders);
 	mem_free(w->logits);
 	mem_free(w->order);
@@ -474,18 +447,23 @@ int worker_run(const struct worker_env *env, struct err *e)
 	if (!w)
 		return err_nomem(e, sizeof *w, "a worker");
 	w->env = env;
+	buf_init(&w->record);
 	w->orders = (struct orders){ .link = env->coordinator,
 				     .job = env->job,
+				     .epoch = env->epoch,
 				     .member = FRAME_NOBODY,
 				     .timeout = env->timeout,
 				     .forget = env->forgets,
 				     .stop = env->stop,
 				     .beat = &w->beat };
-	w->beat = (struct beat){ .link = env->coordinator, .job = env->job };
+	w->beat = (struct beat){ .link = env->coordinator, .job = env->job, .epoch = env->epoch };
 	int rc = orders_init(&w->orders, e);
 	bool said = rc >= 0;
 	if (rc >= 0)
 		rc = serve_job(w, e);
+	/* only when it is gone: whoever ends a job says so */
+	if (rc == ERR_NET && link_state(env->coordinator) == LINK_LOST)
+		worker_keep_state(w, true);
 	if (rc == ERR_NOMEM)
 		worker_advice(&w->plan, &w->orders, &w->shape, w->dev, w->parameters, e);
 	if (rc < 0 && e->code != ERR_CANCELLED && said) {

@@ -12,6 +12,7 @@
 #include "net/net.h"
 #include "proto/protocol.h"
 #include "engine/exchange.h"
+#include "worker/kept.h"
 #include "worker/worker_log.h"
 
 #include <signal.h>
@@ -22,6 +23,8 @@ struct worker_env {
 	struct net *net;
 	struct link *coordinator; /* borrowed, up */
 	uint64_t job;             /* as the coordinator numbered it */
+	uint64_t epoch;           /* of its HELLO */
+	struct kept *kept;        /* MAY be NULL: nothing is kept */
 	const char *device;       /* "cpu", "cuda:0" */
 	const char *cache_dir;    /* NULL: the default */
 	/* The links to the members of the previous stage, of the next one and of the worker's own

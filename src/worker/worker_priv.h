@@ -26,11 +26,13 @@ struct worker {
 	int *shape_room;
 	struct group_sum sum;          /* of gradients, over microbatches and members */
 	bool planned, train, finished; /* train: the current round has a backward half */
-	bool broken;                   /* BROKEN was sent: all but FORGET and the end is ignored */
-	uint64_t trained;              /* the last step of training, for messages */
-	uint64_t parameters;           /* bytes on the device when the whole stage has been built */
-	float *logits;                 /* (V), of a sampling round */
-	int32_t *order;                /* [vocab] scratch of sample_token() */
+	/* the record of the state that the model has; empty: none, or it is not whole */
+	struct buf record;
+	bool broken;         /* BROKEN was sent: all but FORGET and the end is ignored */
+	uint64_t trained;    /* the last step of training, for messages */
+	uint64_t parameters; /* bytes on the device when the whole stage has been built */
+	float *logits;       /* (V), of a sampling round */
+	int32_t *order;      /* [vocab] scratch of sample_token() */
 	size_t logits_cap, order_cap;
 };
 

@@ -10,6 +10,7 @@
 #include "proto/hello.h"
 #include "worker/link_probe.h"
 #include "proto/measure_wire.h"
+#include "proto/record.h"
 #include "proto/weights_blob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -130,6 +131,7 @@ static int made_greeting(const uint8_t *p, size_t n, struct err *e)
 		wire_put_u32(&v, 0);
 		wire_put_u64(&v, 7);
 		wire_put_u64(&v, how / 32);
+		wire_put_u64(&v, how / 16);
 		wire_put_str(&v, "model");
 		wire_put_str(&v, "to");
 		wire_put_str(&v, "host");
@@ -139,7 +141,13 @@ static int made_greeting(const uint8_t *p, size_t n, struct err *e)
 		wire_put_u64(&v, 1 << 30);
 		for (int i = 0; i < 3; i++)
 			wire_put_u8(&v, 1);
+		wire_put_str(&v, "arithmetic");
 		wire_put_u64(&v, 1);
+		wire_put_u8(&v, how & 8 ? 2 : 1);
+		wire_put_u8(&v, 0);
+		wire_put_u32(&v, 1);
+		for (int i = 0; i < 3; i++)
+			wire_put_u64(&v, how);
 		wire_put_str(&v, "machine");
 		wire_put_u32(&v, how & 2 ? 70000 : 7000);
 		wire_put_u32(&v, ways);
@@ -232,13 +240,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n = size - 1;
 	f.payload = p;
 	f.size = n;
-	switch (data[0] % 23) {
+	switch (data[0] % 25) {
 	case 0:
 		rc = hello_read(&f, &h, &e);
 		break;
 	case 1:
 	case 2:
-		f.kind = data[0] % 23 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
+		f.kind = data[0] % 25 == 1 ? FRAME_WELCOME : FRAME_REFUSE;
 		rc = welcome_read(&f, &w, &e);
 		break;
 	case 3:
@@ -247,7 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	case 4:
 	case 5:
 	case 6:
-		rc = read_batch(p, n, data[0] % 23 == 4, data[0] % 23 == 5, &e);
+		rc = read_batch(p, n, data[0] % 25 == 4, data[0] % 25 == 5, &e);
 		break;
 	case 7:
 		rc = loss_read(p, n, &loss, &e);
@@ -306,6 +314,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		struct progress m;
 		rc = progress_read(p, n, &m, &e);
 		MUST(rc < 0 || m.state <= PROGRESS_WAITING);
+		break;
+	}
+	case 23: {
+		struct run_record r;
+		struct state_name name;
+		rc = record_read(p, n, &r, &e);
+		MUST((rc < 0) == (record_name(p, n, &name, &e) < 0));
+		for (uint32_t i = 0; rc >= 0 && i < r.npass; i++)
+			MUST(record_pass(&r, i) > 0);
 		break;
 	}
 	default:

@@ -271,15 +271,24 @@ def stepped(**o):
 
 def hello(**o):
     out = u32(o.get("protocol", 12)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
-    out += u64(o.get("epoch", 0))
+    out += u64(o.get("epoch", 0)) + u64(o.get("run", 5))
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
 
 def welcome(**o):
     out = text("a") + text("host") + text("cpu") + text("device") + u64(1 << 30) + u8(1) + u8(1)
-    out += u8(1) + text("cpu avx512") + u64(5) + text("machine") + u32(o.get("port", 7000))
+    out += u8(1) + text("cpu avx512") + u64(5) + u8(o.get("keeps", 1)) + u8(0) + u32(1)
+    out += u64(9) + u64(1 << 32) + u64(1 << 32) + text("machine") + u32(o.get("port", 7000))
     ways = o.get("ways", ["10.0.0.1"])
     return out + u32(len(ways)) + b"".join(text("eth0") + text(w) + text("00ff") for w in ways)
+
+
+def record(**o):
+    count = (5, o.get("step", 9), 1 << 32, 8, 1, 2, 4096, 0, 0, 0, 0, 0, 512, 500)
+    out = b"".join(u64(v) for v in count) + f64(0) * 12
+    out += b"".join(u8(v) for v in o.get("rules", (2, 2, 2))) + u8(0) + u8(o.get("flags", 1))
+    passes = o.get("passes", ())
+    return out + text("ab" * 32) + u32(len(passes)) + b"".join(u32(v) for v in passes)
 
 
 def order(mode=1, seconds=1.0, ways=("127.0.0.1:7000",), relayed=0):
@@ -307,6 +316,7 @@ def protocols():
     yield "welcome-read", 1, welcome()
     yield "welcome-port", 1, welcome(port=70000)
     yield "welcome-name", 1, welcome(ways=["name"])
+    yield "welcome-keeps", 1, welcome(keeps=2)
     yield "welcome-cut", 1, welcome()[:40]
     yield "refuse-why", 2, text("busy")
     yield "refuse-nothing", 2, b""
@@ -317,7 +327,13 @@ def protocols():
     yield "loss-read", 7, f64(1) + u64(2) + u64(1) + (f64(3) + u64(1)) * 2
     yield "norm-read", 8, u32(2) + (u32(1) + f64(2)) * 2
     yield "norm-many", 8, u32(17) + (u32(1) + f64(2)) * 17
-    yield "step-read", 9, u8(1) + u64(5) + f64(0.1) + f64(1)
+    yield "step-read", 9, u8(1) + u64(5) + f64(0.1) + f64(1) + blob(record())
+    yield "record-read", 23, record()
+    yield "record-passes", 23, record(passes=(3, 5))
+    yield "record-rows", 23, record(passes=(3, 0))
+    yield "record-rules", 23, record(rules=(2, 2, 9))
+    yield "record-step", 23, record(step=0)
+    yield "record-cut", 23, record()[:150]
     yield "stepped-read", 10, stepped()
     yield "stepped-times", 10, stepped(busy=1 << 63)
     yield "stepped-spans", 10, stepped(spans=[(3, 2, 1)])

@@ -8,8 +8,8 @@
  * torch.amp.GradScaler does. torch scales the mean loss, here it is the sum over the trained
  * tokens: the beginning is torch's 65536 divided by the tokens of the first step. Decided by the
  * coordinator alone; kept in checkpoints. */
-#ifndef HS_JOB_LOSS_SCALE_H
-#define HS_JOB_LOSS_SCALE_H
+#ifndef HS_OPTIM_LOSS_SCALE_H
+#define HS_OPTIM_LOSS_SCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

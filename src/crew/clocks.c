@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.c - see clocks.h. */
-#include "coord/clocks.h"
+#include "crew/clocks.h"
 
 enum {
 	DRIFT = 50 /* nanoseconds of every millisecond: the drift of two unadjusted quartz clocks */

@@ -2,10 +2,10 @@
 /* prior.h - what the model said of all answers of a run before its first step. It is the reference
  * of preferences where the model without its adapters is none, because more is trained than
  * adapters. The coordinator keeps it, 8 bytes a sequence. */
-#ifndef HS_COORD_PRIOR_H
-#define HS_COORD_PRIOR_H
+#ifndef HS_TRAIN_PRIOR_H
+#define HS_TRAIN_PRIOR_H
 
-#include "coord/references.h"
+#include "train/references.h"
 
 #include <stdbool.h>
 

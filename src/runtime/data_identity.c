@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data_identity.c - see data_identity.h. */
-#include "job/data_identity.h"
+#include "runtime/data_identity.h"
 
 #include "base/err.h"
 #include "base/mem.h"

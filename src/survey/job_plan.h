@@ -5,8 +5,8 @@
  * The configuration fixes the mathematics (microbatches, gradient checkpointing where it is asked
  * for); a plan only distributes the work, and recomputes where a stage would not fit otherwise,
  * which changes no bit. */
-#ifndef HS_TRAIN_JOB_PLAN_H
-#define HS_TRAIN_JOB_PLAN_H
+#ifndef HS_SURVEY_JOB_PLAN_H
+#define HS_SURVEY_JOB_PLAN_H
 
 #include "plan/plan.h"
 #include "config/config.h"

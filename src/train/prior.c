@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prior.c - see prior.h. */
-#include "coord/prior.h"
+#include "train/prior.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction.h - the order in which a run adds its gradients (sched/sum.h), and how its groups do it
  * (sched/reduce.h). Decided once, before the first step; a run that is resumed keeps its order. */
-#ifndef HS_TRAIN_REDUCTION_H
-#define HS_TRAIN_REDUCTION_H
+#ifndef HS_SURVEY_REDUCTION_H
+#define HS_SURVEY_REDUCTION_H
 
 #include "job/checkpoint.h"
 #include "job/placement.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss_scale.c - see loss_scale.h. */
-#include "job/loss_scale.h"
+#include "optim/loss_scale.h"
 
 enum { GROW_AFTER = 2000 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_plan.c - see job_plan.h. */
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -11,7 +11,7 @@
 #include "plan/cost.h"
 #include "plan/offload.h"
 #include "sched/sched.h"
-#include "train/reduction.h"
+#include "survey/reduction.h"
 
 #include <math.h>
 #include <stdio.h>

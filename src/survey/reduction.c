@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction.c - see reduction.h. */
-#include "train/reduction.h"
+#include "survey/reduction.h"
 
 #include "base/err.h"
 #include "base/log.h"

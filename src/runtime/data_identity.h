@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data_identity.h - what the tokens of a job follow from beside its data: tokenizer and chat
  * template (data/prepared.h). */
-#ifndef HS_JOB_DATA_IDENTITY_H
-#define HS_JOB_DATA_IDENTITY_H
+#ifndef HS_RUNTIME_DATA_IDENTITY_H
+#define HS_RUNTIME_DATA_IDENTITY_H
 
 #include "base/buf.h"
 #include "file/model_file.h"

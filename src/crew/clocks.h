@@ -6,8 +6,8 @@
  * - heard) + (back - said)) / 2, wrong by at most half of the time in flight. Clocks run at
  * slightly different rates, so the uncertainty of an old answer grows, and a newer one replaces
  * it. Pure. */
-#ifndef HS_COORD_CLOCKS_H
-#define HS_COORD_CLOCKS_H
+#ifndef HS_CREW_CLOCKS_H
+#define HS_CREW_CLOCKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keep.c - see keep.h. */
+#include "worker/keep.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+int worker_note_record(struct worker *w, const void *p, size_t n, struct err *e)
+{
+	if (!w->env->kept)
+		return 0;
+	buf_reset(&w->record);
+	buf_add(&w->record, p, n);
+	TRY(buf_ok(&w->record, e));
+	if (n)
+		kept_drop(w->env->kept);
+	return 0;
+}
+
+int worker_send_kept(struct worker *w, const struct frame *f, struct err *e)
+{
+	w->orders.step = f->step;
+	TRY(kept_send(w->env->kept, &w->orders, w->env->net, e));
+	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
+}
+
+int worker_take_record(struct worker *w, const struct frame *f, struct err *e)
+{
+	struct state_name name;
+	TRY(record_name(f->payload, f->size, &name, e));
+	return worker_note_record(w, f->payload, f->size, e);
+}
+
+int worker_load_state(struct worker *w, const struct frame *f, struct err *e)
+{
+	buf_reset(&w->record);
+	return worker_model_load(&w->model, f, e);
+}
+
+void worker_keep_state(struct worker *w, bool gone)
+{
+	struct err why = { 0 };
+	if (!w->env->kept || !w->record.n)
+		return;
+	if (kept_take(w->env->kept, &w->model, &w->record, &w->plan, w->orders.epoch, &why) < 0)
+		log_line(gone ? LOG_WARN : LOG_DEBUG, "the training state is not kept: %s",
+			 why.msg);
+	buf_reset(&w->record);
+}

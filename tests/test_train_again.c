@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_again.c - the coordinator is killed and started again with the same command: it goes
+ * on from the state that its workers have kept, without a checkpoint, with another plan too, and
+ * the result is that of one process. Where a part of the state is lost the newest checkpoint is
+ * taken; two coordinators never drive one worker.
+ *
+ * HS_KILLS: how many kills; TEST_LONG: 60. HS_SEED: of the moments. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "support/long.h"
+#include "support/site.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Validation, samples and early checkpoints: what follows a step is done once, whenever the
+ * coordinator is killed. */
+#define EXTRA                                                                                      \
+	"coordinator_timeout: 60\neval_steps: 3\nsample_prompts: ['a, b']\n"                       \
+	"sample_steps: 7\nsample_max_tokens: 3\nreduce_order: exact\n"
+#define STEPS "max_steps=60", "val_set_size=2", "save_steps=30", "peer_timeout=5", "join_timeout=30"
+enum { WORKERS = 4, LIMIT = 90 /* seconds */ };
+
+static const char *const plan[] = {
+	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 3}, {id: c, start: 3, "
+	"end: 5}, {id: d, start: 5, end: 6}]",
+	"shard_plan=[{id: [a, b], start: 0, end: 3}, {id: [c, d], share: [2, 1], start: 3, end: "
+	"6}]",
+	"shard_plan=[{id: [a, b, c, d], share: [1, 2, 1, 1], start: 0, end: 6}]",
+	"shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c, d], start: 2, end: 6}]",
+};
+static const char *const more[] = { "shard=none", "shard=optimizer", "snapshot_to=disk" };
+
+static struct process worker(const struct site *s, int i)
+{
+	char word[3] = { (char)('a' + i), 0 };
+	struct process p =
+		site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=5", NULL);
+	until(&p, "listens");
+	return p;
+}
+
+static struct process train(const struct site *s, int k)
+{
+	return site_start(s, "train", "two.yaml", plan[k % 4], STEPS, more[k % 3], NULL);
+}
+
+static bool waits_for(const struct process *p, const char *what)
+{
+	for (int64_t end = clock_now() + (int64_t)LIMIT * 1000000000; clock_now() < end;
+	     usleep(500)) {
+		if (says(p, what))
+			return true;
+		if (says(p, "adapter in") || says(p, "error"))
+			return false;
+	}
+	return false;
+}
+
+static void make(struct site *s, struct process *w)
+{
+	site_make(s);
+	site_configuration(s, "one", 0, EXTRA);
+	site_configuration(s, "two", WORKERS, EXTRA);
+	struct process p = site_start(s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	for (int i = 0; i < WORKERS; i++)
+		w[i] = worker(s, i);
+}
+
+static void same_samples(const struct site *s)
+{
+	size_t n, n2;
+	char *one = tiny_read(&s->t, "one/samples.jsonl", &n),
+	     *two = tiny_read(&s->t, "two/samples.jsonl", &n2);
+	if (n != n2 || memcmp(one, two, n))
+		fail_msg("other samples: %.*s\nand %.*s", (int)n, one, (int)n2, two);
+	mem_free(one);
+	mem_free(two);
+}
+
+static void ends_alike(const struct site *s, const struct process *p, const struct process *w)
+{
+	must_succeed(p);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 0);
+	same_result(s, "one", "two", true);
+	same_samples(s);
+	no_torn_checkpoint(s, "two");
+}
+
+/* One worker is stopped now and then when the coordinator dies, so that STEP may not reach all. */
+static void killed_again_and_again(void **state)
+{
+	const char *seed = getenv("HS_SEED"), *env = getenv("HS_KILLS");
+	const struct rng_key key = rng_key(seed ? strtoull(seed, NULL, 10) : 1);
+	const int most = env ? (int)strtol(env, NULL, 10) : test_is_long() ? 60 : 6;
+	uint64_t at = 0;
+	struct site s;
+	struct process w[WORKERS], p;
+	int kept = 0, kills = 0;
+	(void)state;
+	make(&s, w);
+	p = train(&s, 0);
+	for (int k = 1; kills < most && waits_for(&p, "step "); k++) {
+		const int stopped = (int)rng_below(key, at++, WORKERS * 2);
+		usleep((useconds_t)(1e6 * rng_uniform(key, at++, 0, 4.0f / (float)(most + 4))));
+		if (stopped < WORKERS)
+			kill(w[stopped].pid, SIGSTOP);
+		usleep((useconds_t)(1e6 * rng_uniform(key, at++, 0, 0.02f)));
+		kill(p.pid, SIGKILL);
+		finished(&p, PATIENCE);
+		if (stopped < WORKERS)
+			kill(w[stopped].pid, SIGCONT);
+		kills++;
+		p = train(&s, k);
+		if (!waits_for(&p, "resume ") && !says(&p, "begins again"))
+			break;
+		kept += says(&p, "without a checkpoint");
+	}
+	ends_alike(&s, &p, w);
+	printf("%d coordinators killed, %d times the workers had kept a state\n", kills, kept);
+	assert_true(kept > 0);
+	tiny_remove(&s.t);
+}
+
+/* A worker is killed with it: another one of its group has the same; without one the newest
+ * checkpoint is taken. */
+static void with_a_worker(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	make(&s, w);
+	static const char *const said[] = { "without a checkpoint", "step-000030 (auto_resume)" };
+	for (int i = 0; i < 2; i++) {
+		p = site_start(&s, "train", "two.yaml", plan[1 - i], STEPS, NULL);
+		assert_true(waits_for(&p, i ? "step 45/" : "step 10/"));
+		kill(p.pid, SIGKILL);
+		kill(w[1].pid, SIGKILL);
+		finished(&p, PATIENCE);
+		finished(&w[1], PATIENCE);
+		w[1] = worker(&s, 1);
+		p = site_start(&s, "train", "two.yaml", plan[0], STEPS, NULL);
+		if (!waits_for(&p, said[i])) {
+			show_log(&p);
+			fail_msg("not '%s'", said[i]);
+		}
+		if (i) {
+			assert_true(says(&p, "what the workers have kept is not all of a state"));
+			break;
+		}
+		kill(p.pid, SIGKILL);
+		finished(&p, PATIENCE);
+	}
+	ends_alike(&s, &p, w);
+	tiny_remove(&s.t);
+}
+
+/* The folder of a run, copied, with an older number of its coordinator: a worker that follows the
+ * newer one refuses it, also when that one is gone. */
+static void an_older_coordinator(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	char path[600], old[600], word[600];
+	(void)state;
+	make(&s, w);
+	for (int i = 0; i < 2; i++) {
+		p = train(&s, 0);
+		assert_true(waits_for(&p, i ? "without a checkpoint" : "step 10/"));
+		assert_true(waits_for(&p, "step "));
+		kill(p.pid, SIGKILL);
+		finished(&p, PATIENCE);
+		snprintf(path, sizeof path, "%s/two/run.term", s.t.dir);
+		snprintf(old, sizeof old, "%s/old.term", s.t.dir);
+		if (i) {
+			assert_int_equal(rename(old, path), 0);
+			break;
+		}
+		char *text = site_text(path);
+		site_put(&s, "old.term", text, 0600);
+		mem_free(text);
+	}
+	p = train(&s, 0);
+	must_fail(&p, 1, "it follows a later coordinator of this run (term 2");
+	/* another configuration than that of a run without a checkpoint */
+	snprintf(word, sizeof word, "learning_rate=%s", "0.02");
+	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, word, NULL);
+	must_fail(&p, 2, "a run of another configuration");
+	for (int i = 0; i < WORKERS; i++) {
+		kill(w[i].pid, SIGKILL);
+		finished(&w[i], PATIENCE);
+	}
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed_again_and_again),
+		cmocka_unit_test(with_a_worker),
+		cmocka_unit_test(an_older_coordinator),
+	};
+	const char *only = getenv("HS_ONLY"); /* one test, by name */
+	if (only)
+		cmocka_set_test_filter(only);
+	site_program(argv[0]);
+	return cmocka_run_group_tests_name("train_again", tests, NULL, NULL);
+}
