@@ -4,7 +4,7 @@
 #ifndef HS_CLI_PLAN_ALONE_H
 #define HS_CLI_PLAN_ALONE_H
 
-#include "train/job_plan.h"
+#include "survey/job_plan.h"
 
 struct err;
 
