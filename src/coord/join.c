@@ -26,7 +26,7 @@ static int check_dtype(const struct job *job, const struct seat_spec *seat, cons
 {
 	const struct welcome *caps = session_caps(s);
 	for (int i = 0; i < session_members(s); i++)
-		if (!(caps[i].formats & 1u << job->opt.act))
+		if (session_has(s, i) && !(caps[i].formats & 1u << job->opt.act))
 			return err_set(e, ERR_UNSUPPORTED,
 				       "compute_dtype %s%s is not available on worker '%s' (%s)",
 				       dtype_name(job->opt.act),
@@ -43,8 +43,8 @@ static void choose_dtype(struct job *job, const struct session *s)
 	if (job->resumed_act)
 		return;
 	for (int i = 0; i < session_members(s); i++) {
-		bf16 = bf16 && caps[i].bf16;
-		f16 = f16 && caps[i].f16;
+		bf16 = bf16 && (caps[i].bf16 || !session_has(s, i));
+		f16 = f16 && (caps[i].f16 || !session_has(s, i));
 	}
 	job->opt.act = wanted == COMPUTE_FLOAT32    ? DT_F32
 		       : wanted == COMPUTE_FLOAT16  ? DT_F16

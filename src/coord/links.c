@@ -80,9 +80,12 @@ int links_new(const struct link_ends *s, struct link_table **t_p, struct err *e)
 		return err_nomem(e, sizeof *t, "links");
 	}
 	for (int i = 0; i < s->n; i++) {
+		machine[i] = -1;
+		if (s->there && !s->there(s->ctx, i))
+			continue;
 		machine[i] = t->machines;
 		for (int k = 0; k < i && machine[i] == t->machines; k++)
-			if (!strcmp(s->caps[i].machine, s->caps[k].machine))
+			if (machine[k] >= 0 && !strcmp(s->caps[i].machine, s->caps[k].machine))
 				machine[i] = machine[k];
 		if (machine[i] == t->machines)
 			memcpy(name[t->machines++], s->caps[i].machine, sizeof *name);

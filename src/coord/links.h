@@ -17,6 +17,9 @@ struct link_ends {
 	const struct seat_spec *spec;
 	const struct welcome *caps;
 	int n;
+	/* whether worker i is there; NULL: all are */
+	bool (*there)(const void *ctx, int i);
+	const void *ctx;
 	bool relays;           /* the coordinator passes on what two of them say */
 	const char *cache_dir; /* NULL: the default */
 	/* addresses of a mesh (docs/mesh.md): between two machines of it they and those of their
@@ -36,7 +39,8 @@ struct link_row {
 };
 
 struct link_table {
-	const int *machine; /* [workers, when it was measured]: number of the machine, from 0 */
+	/* [workers, when it was measured]: number of the machine, from 0; -1: not there */
+	const int *machine;
 	int machines;
 	/* [machines], from WELCOME */
 	char (*name)[MACHINE_TEXT];

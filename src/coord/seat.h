@@ -27,6 +27,7 @@ struct seat_spec {
 	 * only who listens where processes of this machine and user meet */
 	bool by_port;
 	bool spare;            /* it holds nothing until another one is lost */
+	bool late;             /* it is not there when the job begins, and may come */
 	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
 	char address[NET_ADDRESS];
 };

@@ -191,12 +191,12 @@ static int certain(const struct seat_spec *v, int n)
 	return count;
 }
 
-/* Leaves out those with an address that do not answer, where so many do. */
+/* Those with an address that do not answer come late, where so many do. */
 static int leave_out(const struct config *c, struct net *net, struct seat_spec *v, int *n_p,
 		     int least, const volatile sig_atomic_t *stop, struct err *e)
 {
 	struct door *p = mem_array((size_t)*n_p + 1, sizeof *p);
-	int n = 0, at = 0;
+	int n = 0;
 	if (!p)
 		return err_nomem(e, (size_t)*n_p * sizeof *p, "workers");
 	for (int i = 0; i < *n_p; i++)
@@ -204,10 +204,8 @@ static int leave_out(const struct config *c, struct net *net, struct seat_spec *
 			p[n++] = (struct door){ .id = v[i].id, v[i].address, v[i].key };
 	int rc = doors_knock(net, p, n, least, GRACE, c->join_timeout, stop, e);
 	for (int i = n = 0; i < *n_p && rc >= 0; i++)
-		if (v[i].kind != SEAT_REMOTE || p[n++].answered)
-			v[at++] = v[i];
-	if (rc >= 0)
-		*n_p = at;
+		if (v[i].kind == SEAT_REMOTE)
+			v[i].late = !p[n++].answered;
 	mem_free(p);
 	return rc;
 }
@@ -232,7 +230,7 @@ static int gather(const struct config *c, struct reception *r, struct seat_spec 
 {
 	const char **key = mem_array((size_t)*n_p, sizeof *key);
 	bool *here = mem_array((size_t)*n_p, sizeof *here);
-	int n = 0, at = 0, rc = key && here ? 0 : err_nomem(e, sizeof *key, "workers");
+	int n = 0, rc = key && here ? 0 : err_nomem(e, sizeof *key, "workers");
 	int least = (int)c->min_workers - certain(v, *n_p);
 	for (int i = 0; i < *n_p && rc >= 0; i++) {
 		least -= v[i].kind == SEAT_REMOTE;
@@ -244,14 +242,10 @@ static int gather(const struct config *c, struct reception *r, struct seat_spec 
 				    c->join_timeout, stop, here, e);
 	n = 0;
 	for (int i = 0; i < *n_p && rc >= 0; i++) {
-		bool is = v[i].kind != SEAT_INVITED || here[n++];
-		if (is)
-			v[at++] = v[i];
-		else
-			log_info("worker '%s' is not there: it does not take part", v[i].id);
+		v[i].late |= v[i].kind == SEAT_INVITED && !here[n++];
+		if (v[i].late)
+			log_info("worker '%s' is not there: the job begins without it", v[i].id);
 	}
-	if (rc >= 0)
-		*n_p = at;
 	mem_free(key);
 	mem_free(here);
 	return rc;

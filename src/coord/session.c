@@ -370,7 +370,7 @@ int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, con
 		     size_t n, struct err *e)
 {
 	for (int i = 0; i < s->n; i++)
-		if (!s->crew.stages || crew_stage_of(&s->crew, i) >= 0)
+		if (s->crew.stages ? crew_stage_of(&s->crew, i) >= 0 : !s->seat[i].buried)
 			TRY(session_send(s, i, kind, step, 0, payload, n, e));
 	return 0;
 }

@@ -93,8 +93,8 @@ static void say_why_not(struct session_seat *w, const struct err *why)
 		snprintf(w->tried, sizeof w->tried, "%.159s", why->msg);
 		w->said = false;
 	} else if (!w->said) {
-		log_warn("%s does not come back: %s. It is tried again and again", w->name,
-			 why->msg);
+		log_warn("%s does not come%s: %s. It is tried again and again", w->name,
+			 w->seat.spec->late ? "" : " back", why->msg);
 		w->said = true;
 	}
 }

@@ -140,7 +140,7 @@ static int wait_for_all(struct session *s, struct err *e)
 		for (int i = 0; i < s->n && rc >= 0; i++) {
 			rc = bring_in(s, i, e);
 			const struct session_seat *w = &s->seat[i];
-			absent += !w->link;
+			absent += w->state < SEAT_JOINED && !w->link;
 			if (w->state < SEAT_JOINED && w->link)
 				p[n++] = (struct net_poll){
 					w->link, w->state == SEAT_GREETED ? NET_RECV : NET_UP, 0
@@ -188,6 +188,12 @@ static int add_member(struct session *s, int i, struct err *e)
 	TRY(crew_add(&s->crew, &m, e));
 	w->seat = (struct seat){ .spec = p, .source = &s->source };
 	session_name_seat(s, i);
+	if (p->late) {
+		w->state = SEAT_LOST;
+		w->buried = w->told = w->named = true;
+		crew_lose(&s->crew, i);
+		return 0;
+	}
 	TRY(seat_start(&w->seat, s->o->program, e));
 	if (p->kind == SEAT_INVITED)
 		return 0;
@@ -208,6 +214,8 @@ static int allow_relays(struct session *s, struct err *e)
 	reception_job(s->reception, s->id, s->relay_members, s->n);
 	return 0;
 }
+
+static bool is_there(const void *session, int i) { return session_has(session, i); }
 
 int session_join(struct job *job, const struct session_options *o, struct session **s_p,
 		 struct err *e)
@@ -247,6 +255,8 @@ int session_join(struct job *job, const struct session_options *o, struct sessio
 	s->ends = (struct link_ends){ .spec = o->seat,
 				      .caps = s->caps,
 				      .n = s->n,
+				      .there = is_there,
+				      .ctx = s,
 				      .relays = s->reception,
 				      .cache_dir = job->cfg->cache_dir };
 	for (size_t i = 0; job->cfg->mesh.given && i < job->cfg->mesh.range.n; i++)

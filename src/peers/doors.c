@@ -27,7 +27,7 @@ static void name_absent(const struct door *d)
 	struct err why = { 0 };
 	if (link_state(d->link) == LINK_LOST)
 		link_why(d->link, &why);
-	log_warn("worker '%s' is not there: it does not take part%s%.300s", d->id,
+	log_warn("worker '%s' is not there: the job begins without it%s%.300s", d->id,
 		 why.code ? ": " : "", why.msg);
 }
 

@@ -85,13 +85,25 @@ static void make_request(struct session *s, const struct profiler_options *o,
 
 /* ---- asking ---- */
 
+/* Those who come late, or are lost, are not measured. */
+static bool there(const struct session *s, int worker) { return session_has(s, worker); }
+
+/* The device of a worker in the profile. */
+static int device_of(const struct session *s, int worker)
+{
+	int n = 0;
+	for (int i = 0; i < worker; i++)
+		n += there(s, i);
+	return n;
+}
+
 /* Workers on the machine of this one, with it. */
 static int workers_beside(const struct session *s, int worker)
 {
 	int n = 0;
 	for (int i = 0; i < session_members(s); i++)
-		n += machine_same_kernel(session_caps(s)[i].machine,
-					 session_caps(s)[worker].machine);
+		n += there(s, i) && machine_same_kernel(session_caps(s)[i].machine,
+							session_caps(s)[worker].machine);
 	return n;
 }
 
@@ -124,9 +136,12 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 	double ms[PINGS];
 	for (int i = 0; i < PINGS; i++) {
 		int64_t begin = clock_now();
-		TRY(session_send_all(s, FRAME_PROFILE, 0, NULL, 0, e));
 		for (int w = 0; w < session_members(s); w++)
-			TRY(answer_without_result(s, w, e));
+			if (there(s, w))
+				TRY(session_send(s, w, FRAME_PROFILE, 0, 0, NULL, 0, e));
+		for (int w = 0; w < session_members(s); w++)
+			if (there(s, w))
+				TRY(answer_without_result(s, w, e));
 		ms[i] = 1e3 * clock_seconds(clock_now() - begin);
 	}
 	*ms_p = stat_median(ms, PINGS);
@@ -181,10 +196,10 @@ static int make_ready(struct asking *a, struct err *e)
 {
 	int n = session_members(a->s);
 	for (int w = 0; w < n; w++)
-		if (workers_beside(a->s, w) > 1)
+		if (there(a->s, w) && workers_beside(a->s, w) > 1)
 			TRY(ask(a, w, false, e));
 	for (int w = 0; w < n; w++)
-		if (workers_beside(a->s, w) > 1) {
+		if (there(a->s, w) && workers_beside(a->s, w) > 1) {
 			int rc = answer(a->s, w, &a->r[w], e);
 			TRY(rc);
 			a->waits[w] = rc == 0;
@@ -192,7 +207,8 @@ static int make_ready(struct asking *a, struct err *e)
 	bool *again = mem_array((size_t)n, sizeof *again);
 	int rc = again ? 0 : err_nomem(e, (size_t)n, "measurements");
 	for (int w = 0; w < n && rc >= 0; w++) {
-		again[w] = workers_beside(a->s, w) > 1 && !a->waits[w] && has_to_join_in(a, w);
+		again[w] = there(a->s, w) && workers_beside(a->s, w) > 1 && !a->waits[w] &&
+			   has_to_join_in(a, w);
 		if (again[w])
 			rc = ask(a, w, true, e);
 	}
@@ -212,10 +228,10 @@ static int measure_together(struct asking *a, struct err *e)
 	for (int w = 0; w < n; w++)
 		if (a->waits[w])
 			TRY(session_send(a->s, w, FRAME_PROFILE, 0, 0, NULL, 0, e));
-		else if (workers_beside(a->s, w) <= 1)
+		else if (there(a->s, w) && workers_beside(a->s, w) <= 1)
 			TRY(ask(a, w, false, e));
 	for (int w = 0; w < n; w++)
-		if (a->waits[w] || workers_beside(a->s, w) <= 1) {
+		if (a->waits[w] || (there(a->s, w) && workers_beside(a->s, w) <= 1)) {
 			int rc = answer(a->s, w, &a->r[w], e);
 			if (rc == 0)
 				return err_set(e, ERR_PROTOCOL, "%s: PROFILED without a result",
@@ -241,7 +257,8 @@ static int ask_all(struct session *s, const struct profiler_options *o,
 	for (int w = 0; w < session_members(s) && rc >= 0; w++)
 		a.waits[w] = false;
 	log_info("measuring %d device%s: at most about %.0f s, remembered for the next time",
-		 session_members(s), session_members(s) == 1 ? "" : "s", 1.5 * budget);
+		 device_of(s, session_members(s)), device_of(s, session_members(s)) == 1 ? "" : "s",
+		 1.5 * budget);
 	session_set_tick(s, show_time, &bar);
 	if (rc >= 0)
 		rc = measure_together(&a, e);
@@ -385,7 +402,7 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 		       struct err *e)
 {
 	const struct seat_spec *seat = session_spec(s, i);
-	struct profile_device *d = &p->device[i];
+	struct profile_device *d = &p->device[device_of(s, i)];
 	double part = sharing(s, r, i) * GIB;
 	*d = (struct profile_device){ .id = keep(p, seat->id),
 				      .kind = keep(p, r[i].name[0] ? r[i].name : seat->device),
@@ -535,9 +552,11 @@ static int fill_links(struct session *s, const struct profiler_options *o,
 	for (int a = 0; a < session_members(s); a++)
 		for (int b = a + 1; b < session_members(s); b++) {
 			bool turned = false;
+			if (!there(s, a) || !there(s, b))
+				continue;
 			const struct link_row *r = link_best(t, a, b, &turned);
-			int from = p->device[turned ? b : a].host,
-			    to = p->device[turned ? a : b].host;
+			int from = p->device[device_of(s, turned ? b : a)].host,
+			    to = p->device[device_of(s, turned ? a : b)].host;
 			if ((!r && from == to) || find_link(p, from, to) || find_link(p, to, from))
 				continue;
 			p->link[p->links++] = (struct profile_link){
@@ -559,14 +578,18 @@ static int fill_links(struct session *s, const struct profiler_options *o,
 static int fill(struct session *s, const struct measure_request *q, const struct measure_result *r,
 		struct profile *p, struct err *e)
 {
-	fill_model(s, q, r, p);
+	int first = 0;
+	while (!there(s, first))
+		first++;
+	fill_model(s, q, &r[first], p);
 	p->device = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->device);
 	p->host = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->host);
 	if (!p->device || !p->host)
 		return err_nomem(e, (size_t)session_members(s) * sizeof *p->device, "a profile");
 	for (int i = 0; i < session_members(s); i++)
-		TRY(fill_device(s, p, r, i, e));
-	p->devices = session_members(s);
+		if (there(s, i))
+			TRY(fill_device(s, p, r, i, e));
+	p->devices = device_of(s, session_members(s));
 	return 0;
 }
 
@@ -579,12 +602,15 @@ static int warn_unsure(struct session *s, const struct profile *p, struct err *e
 	if (!machine)
 		return err_nomem(e, (size_t)n * sizeof *machine, "a profile");
 	for (int i = 0; i < n; i++) {
-		machine[i] = 0;
-		while (!machine_same_kernel(session_caps(s)[machine[i]].machine,
-					    session_caps(s)[i].machine))
-			machine[i]++;
+		int first = 0;
+		while (there(s, i) &&
+		       (!there(s, first) || !machine_same_kernel(session_caps(s)[first].machine,
+								 session_caps(s)[i].machine)))
+			first++;
+		if (there(s, i))
+			machine[device_of(s, i)] = device_of(s, first);
 	}
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < p->devices; i++)
 		if (profile_unsure(p, i, m, machine, why, sizeof why))
 			log_warn("the speed of '%s' is unsure: %s; measure again with 'heteroshard "
 				 "profile --refresh' when the machine has nothing else to do",

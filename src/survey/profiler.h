@@ -5,7 +5,8 @@
  * The coordinator asks every worker at once (PROFILE) how long its device takes for a layer, the
  * front and the end of the model at several microbatch sizes (measure.h), at the job's dtype,
  * adapter and length; then every pair of machines for the links between them (PROBE), one pair
- * after the other. The result is a struct profile whose device i is worker i of the session. */
+ * after the other. The result is a struct profile of the workers that are there, in the
+ * order of their numbers. */
 #ifndef HS_SURVEY_PROFILER_H
 #define HS_SURVEY_PROFILER_H
 

@@ -95,8 +95,8 @@ static bool name_members(struct trainer *t, struct recovery *r)
 		drift_forget(&t->drift, i);
 	}
 	for (int i; (i = session_back(t->ses)) >= 0; any = r->strange = true)
-		buf_addf(&r->who, "%s'%s' is back", r->who.n ? ". " : "",
-			 session_spec(t->ses, i)->id);
+		buf_addf(&r->who, "%s'%s' %s", r->who.n ? ". " : "", session_spec(t->ses, i)->id,
+			 session_spec(t->ses, i)->late ? "has come" : "is back");
 	return any;
 }
 
@@ -130,6 +130,7 @@ static int try_again(struct trainer *t, struct recovery *r, struct err *e)
 	TRY(session_regroup(t->ses, e));
 	struct job_plan *with = name_members(t, r) ? NULL : r->with;
 	r->with = NULL;
+	TRY(start_measure_new(t, e));
 	TRY(start_place_again(t, with, e));
 	set_patience(t, r->strange);
 	TRY(session_begin(t->ses, t->place, t->o->trace, e));
@@ -323,9 +324,11 @@ int recover_members(struct trainer *t, struct err *e)
 			 session_spec(t->ses, a)->id, session_spec(t->ses, b)->id);
 	if (!session_somebody_back(t->ses) && !r.who.n)
 		return rebalance(t, e);
-	int rc = start_would_help(t, &seconds, e);
+	/* of one that was never here nothing is known: it is measured, then planned with */
+	const bool unknown = start_somebody_new(t);
+	int rc = unknown ? 0 : start_would_help(t, &seconds, e);
 	const double was = t->job_plan.plan.simulated_ms / 1e3;
-	if (rc >= 0 && t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {
+	if (rc >= 0 && !unknown && t->planned && !(seconds < was * (1 - t->cfg->rebalance_gain))) {
 		for (int i; (i = session_back(t->ses)) >= 0;)
 			log_info("'%s' is back, and would not help (%.3g s a step, %.3g without "
 				 "it): it waits until it is needed",

@@ -47,6 +47,51 @@ int start_join(struct trainer *t, const char *resume, struct err *e)
 	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 
+/* Of those who are there nothing is known. */
+static int assume(struct trainer *t, struct err *e)
+{
+	const int most = session_members(t->ses);
+	struct seat_spec *seat = arena_alloc(&t->arena, (size_t)most * sizeof *seat);
+	int n = 0;
+	if (!seat)
+		return err_nomem(e, (size_t)most * sizeof *seat, "workers");
+	for (int i = 0; i < most; i++)
+		if (session_has(t->ses, i))
+			seat[n++] = t->seat[i];
+	return job_plan_assume(&t->job_plan, t->job, seat, n, e);
+}
+
+bool start_somebody_new(const struct trainer *t)
+{
+	struct profile p = { 0 };
+	struct err ignored = { 0 };
+	bool found = false;
+	if (!t->planned || strcmp(config_profile(t->cfg), "auto") || !t->profile.n ||
+	    profile_read_text(&p, t->profile.p, t->profile.n, "the profile", &ignored) < 0)
+		return false;
+	for (int i = 0; i < session_members(t->ses); i++)
+		found |= session_has(t->ses, i) && profile_find(&p, t->seat[i].id) < 0;
+	profile_release(&p);
+	return found;
+}
+
+int start_measure_new(struct trainer *t, struct err *e)
+{
+	const struct profiler_options o = { .links = true,
+					    .part = t->sink->part,
+					    .ctx = t->sink->ctx };
+	struct profile p;
+	if (!start_somebody_new(t))
+		return 0;
+	TRY(profiler_run(t->ses, &o, &p, e));
+	buf_reset(&t->profile);
+	profile_write(&p, &t->profile);
+	profile_release(&p);
+	for (int i = 0; i < session_members(t->ses); i++)
+		drift_forget(&t->drift, i);
+	return buf_ok(&t->profile, e);
+}
+
 static int get_profile(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
@@ -57,7 +102,7 @@ static int get_profile(struct trainer *t, struct err *e)
 	if (!strcmp(from, "auto"))
 		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
 	if (!strcmp(from, "none"))
-		return job_plan_assume(&t->job_plan, t->job, t->seat, session_members(t->ses), e);
+		return assume(t, e);
 	TRY(profile_read_file(&t->job_plan.profile, from, e));
 	/* it may have been measured for another one */
 	t->job_plan.profile.global_batch =

@@ -25,6 +25,10 @@ int start_place_again(struct trainer *t, struct job_plan *with, struct err *e);
 int start_would_do(struct trainer *t, double *seconds_p, struct err *e);
 /* The same; *seconds_p infinite: they cannot. */
 int start_would_help(struct trainer *t, double *seconds_p, struct err *e);
+/* Whether somebody is there who was not measured, where the others were; then all are, between
+ * session_regroup() and the next plan. */
+bool start_somebody_new(const struct trainer *t);
+int start_measure_new(struct trainer *t, struct err *e);
 int start_rounds(struct trainer *t, struct err *e);
 /* For the sink; `resume` as in struct train_info. Lists live in the trainer's arena. */
 int start_info(struct trainer *t, const char *resume, struct train_info *i_p, struct err *e);
