@@ -271,13 +271,15 @@ static void multiply(struct dev *d, int64_t k, enum dtype t)
 	dev_free(c);
 }
 
-static long asked(void)
+static long counter(const char *name)
 {
 	void *h = dlopen(getenv("HS_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-	const long *n = h ? dlsym(h, "fake_products") : NULL;
+	const long *n = h ? dlsym(h, name) : NULL;
 	assert_non_null(n);
 	return *n;
 }
+
+static long asked(void) { return counter("fake_products"); }
 
 /* Libraries keep things in the card's context, which outlives a device that is closed. */
 static void open_close_open(void **state)
@@ -310,6 +312,83 @@ static void products_that_a_library_lacks(void **state)
 			dev_close(d);
 			faults("");
 		}
+}
+
+/* C (m,n) of ones: A B with A (m,k), or with `grad` A^T B with A (k,m); every number of C is k. */
+static void multiply_tokens(struct dev *d, int64_t m, int64_t n, int64_t k, bool grad)
+{
+	struct err e = { 0 };
+	enum { MOST = 256 * 16 };
+	static float x[MOST];
+	for (int i = 0; i < MOST; i++)
+		x[i] = 1;
+	struct dev_buf *a = take(d, sizeof x), *b = take(d, sizeof x), *c = take(d, sizeof x);
+	assert_true(m * k <= MOST && n * k <= MOST && m * n <= MOST);
+	assert_int_equal(dev_upload(DEV_REF(a, 0), x, sizeof x, &e), 0);
+	assert_int_equal(dev_upload(DEV_REF(b, 0), x, sizeof x, &e), 0);
+	assert_int_equal(dev_upload(DEV_REF(c, 0), x, sizeof x, &e), 0);
+	const struct dev_gemm g = { .m = m,
+				    .n = n,
+				    .k = k,
+				    .ta = grad,
+				    .tb = !grad,
+				    .a = { a, 0 },
+				    .b = { b, 0 },
+				    .c = { c, 0 },
+				    .lda = grad ? m : k,
+				    .ldb = grad ? n : k,
+				    .ldc = n,
+				    .alpha = 1 };
+	if (dev_gemm(d, &g, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(dev_download(x, DEV_REF(c, 0), sizeof x, &e), 0);
+	for (int64_t i = 0; i < MOST; i++)
+		if (!(x[i] == (i < m * n ? (float)k : 1)))
+			fail_msg("%lldx%lldx%lld: number %lld is %g", (long long)m, (long long)n,
+				 (long long)k, (long long)i, (double)x[i]);
+	dev_free(a);
+	dev_free(b);
+	dev_free(c);
+}
+
+/* Microbatches without padding differ in their numbers of tokens: one choice of a kernel serves
+ * those up to the next multiple of 64. Where it does not serve one, that one gets its own. */
+static void a_choice_serves_like_numbers_of_tokens(void **state)
+{
+	static const int64_t tokens[] = { 100, 65, 128, 101, 100, 127 };
+	(void)state;
+	for (int own = 0; own < 2; own++)
+		for (int grad = 0; grad < 2; grad++) {
+			struct dev *d = open_card("cuda:0");
+			faults(own ? "sizes" : "");
+			multiply(d, 10, DT_F32); /* the library is opened and tried */
+			const long before = counter("fake_choices"), products = asked();
+			for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+				multiply_tokens(d, grad ? 7 : tokens[i], 5, grad ? tokens[i] : 11,
+						grad);
+			const long choices = counter("fake_choices") - before;
+			/* with `sizes`: that for 128, and one for each number below it */
+			assert_int_equal(choices, own ? 5 : 1);
+			assert_int_equal(asked() - products, ARRAY_LEN(tokens));
+			multiply_tokens(d, grad ? 7 : 129, 5, grad ? 129 : 11, grad);
+			assert_true(counter("fake_choices") - before > choices);
+			dev_close(d);
+			faults("");
+		}
+}
+
+/* Two processes on a card that admits one. */
+static void a_card_of_another_process(void **state)
+{
+	struct err e = { 0 };
+	struct dev *d;
+	(void)state;
+	faults("exclusive");
+	assert_int_equal(dev_open("cuda:0", &d, &e), ERR_DEVICE);
+	has(e.msg, "another process uses it, and it admits one at a time");
+	has(e.msg, "nvidia-smi -i 0 -c DEFAULT");
+	assert_null(strchr(e.msg, '\n'));
+	faults("");
 }
 
 /* Free blocks go back to the driver when a library or a launch finds no memory. */
@@ -623,6 +702,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(downloads_end_wherever_they_are_asked_to),
 	cmocka_unit_test(open_close_open),
 	cmocka_unit_test(products_that_a_library_lacks),
+	cmocka_unit_test(a_choice_serves_like_numbers_of_tokens),
+	cmocka_unit_test(a_card_of_another_process),
 	cmocka_unit_test(no_memory_inside_the_driver),
 	cmocka_unit_test(sums_stay_float32),
 	cmocka_unit_test(the_library_that_has_the_card),

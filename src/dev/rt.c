@@ -175,7 +175,13 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	c->limit = (int64_t)(dev_time_limit() * 1e9);
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
-	int rc = rt_failed(c, describe(c, index, v->lib->version), "opening it", e);
+	const int code = describe(c, index, v->lib->version);
+	int rc = code == RT_TAKEN
+			 ? err_set(e, ERR_DEVICE,
+				   "%s: another process uses it, and it admits one at a time: end "
+				   "that process, or let several in (nvidia-smi -i %d -c DEFAULT)",
+				   c->label, index)
+			 : rt_failed(c, code, "opening it", e);
 	/* without a compiler for it a card is of no use: so 'auto' goes on to the next one */
 	if (rc == 0 && (rc = rtc_open(v->rtc, c->arch, v->rtc == RTC_NVRTC ? c->major : 0,
 				      &c->compiler, e)) < 0)

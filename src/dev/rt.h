@@ -23,6 +23,7 @@
 enum {
 	RT_OK = 0,
 	RT_OUT_OF_MEMORY = 2,
+	RT_TAKEN = 46, /* CUDA alone: another process has the card to itself */
 	RT_NO_DEVICE = 100,
 	RT_INVALID_DEVICE = 101,
 	RT_NOT_READY = 600

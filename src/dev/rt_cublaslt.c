@@ -4,8 +4,10 @@
  *
  * The library counts columns first: a row-major C[m,n] is its C[n,m], so op(B) and op(A) change
  * places. Which of its kernels is best is asked once for each form of product (sizes, strides,
- * dtypes, alignment) and kept; a form that it does not do is left to the portable kernel. Interface
- * and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
+ * dtypes, alignment) and kept; a form that it does not do is left to the portable kernel. Numbers
+ * of tokens differ from microbatch to microbatch, so where a size is such a number the kernel is
+ * that of the next multiple of TOKENS: which one follows from the sizes alone, not from what was
+ * computed before. Interface and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -18,7 +20,8 @@
 #include <string.h>
 
 #define WORKSPACE ((size_t)32 << 20) /* what NVIDIA advises for Hopper */
-#define FORMS 4096 /* kept at once; a power of two. Each number of tokens has its own */
+#define FORMS 4096                   /* kept at once; a power of two */
+#define TOKENS 64
 
 enum {
 	COMPUTE_32F = 68,
@@ -27,6 +30,7 @@ enum {
 	R_16BF = 14,
 	DESC_TRANSA = 3,
 	DESC_TRANSB = 4,
+	LAYOUT_COLUMNS = 3,
 	PREF_WORKSPACE = 1,
 	PREF_REDUCTIONS = 3,  /* how parts of a sum may be added up */
 	PREF_ALIGNMENT_A = 5, /* B, C and D follow */
@@ -57,6 +61,7 @@ struct heuristic {
 	F(desc_set, "cublasLtMatmulDescSetAttribute", (void *, int, const void *, size_t))         \
 	F(layout, "cublasLtMatrixLayoutCreate", (void **, int, uint64_t, uint64_t, int64_t))       \
 	F(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *))                                 \
+	F(layout_set, "cublasLtMatrixLayoutSetAttribute", (void *, int, const void *, size_t))     \
 	F(pref, "cublasLtMatmulPreferenceCreate", (void **))                                       \
 	F(pref_destroy, "cublasLtMatmulPreferenceDestroy", (void *))                               \
 	F(pref_set, "cublasLtMatmulPreferenceSetAttribute", (void *, int, const void *, size_t))   \
@@ -83,6 +88,8 @@ struct form {
 struct entry {
 	struct form form;
 	bool used, can; /* can: the library does it */
+	bool exact;     /* its kernel does not serve fewer tokens: each number has its own */
+	int64_t m, k;   /* what the layouts say */
 	void *desc, *a, *b, *c;
 	struct algo algo;
 	size_t workspace;
@@ -214,9 +221,43 @@ static struct entry *entry_of(struct cublaslt *b, const struct form *f)
 	if (!n->used) {
 		n->used = true;
 		n->form = *f;
+		n->m = f->m;
+		n->k = f->k;
 		learn(b, n, f);
 	}
 	return n;
+}
+
+static int64_t rounded(int64_t n) { return n > TOKENS ? (n + TOKENS - 1) / TOKENS * TOKENS : n; }
+
+/* Tokens are the rows of C and A, or of A and B where both are gradients' (C = A^T B). These are
+ * the sizes that no stride bounds. */
+static struct form rounded_form(const struct form *f)
+{
+	struct form r = *f;
+	if (!f->ta)
+		r.m = rounded(f->m);
+	else if (!f->tb)
+		r.k = rounded(f->k);
+	return r;
+}
+
+/* The layouts of a form for m and k as they are. */
+static bool set_sizes(struct cublaslt *b, struct entry *n, int64_t m, int64_t k)
+{
+	const uint64_t rows = (uint64_t)m, depth = (uint64_t)k;
+	int bad = 0;
+	if (n->m != m) {
+		bad |= b->f->layout_set(n->a, LAYOUT_COLUMNS, &rows, sizeof rows);
+		bad |= b->f->layout_set(n->c, LAYOUT_COLUMNS, &rows, sizeof rows);
+	}
+	if (n->k != k) {
+		bad |= b->f->layout_set(n->a, LAYOUT_COLUMNS, &depth, sizeof depth);
+		bad |= b->f->layout_set(n->b, LAYOUT_COLUMNS, &depth, sizeof depth);
+	}
+	n->m = m;
+	n->k = k;
+	return !bad;
 }
 
 static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, struct err *e)
@@ -237,12 +278,23 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	f.tb = g->tb;
 	f.ab = (uint8_t)g->ab_dtype;
 	f.c = (uint8_t)g->c_dtype;
-	struct entry *n = entry_of(b, &f);
-	if (!n->can)
-		return 0;
-	const int code = b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0], n->a,
-				      &g->beta, at[2], n->c, at[2], n->c, &n->algo,
-				      b->workspace->at, n->workspace, c->compute);
+	const struct form r = rounded_form(&f);
+	struct entry *n = entry_of(b, &r);
+	int code = 0;
+	for (int again = 0; again < 2; again++) {
+		if (n->exact)
+			n = entry_of(b, &f);
+		if (!n->can)
+			return 0;
+		code = set_sizes(b, n, g->m, g->k)
+			       ? b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0],
+					      n->a, &g->beta, at[2], n->c, at[2], n->c, &n->algo,
+					      b->workspace->at, n->workspace, c->compute)
+			       : BAD_VALUE;
+		if ((code != BAD_VALUE && code != NOT_SUPPORTED) || !memcmp(&n->form, &f, sizeof f))
+			break;
+		n->exact = true;
+	}
 	if (code == BAD_VALUE || code == NOT_SUPPORTED) {
 		n->can = false; /* the library lacks the kernel it named: use the portable one */
 		return 0;

@@ -27,6 +27,8 @@
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
+ *   sizes         a product must have the sizes that its kernel was asked for
+ *   exclusive     another process has the card to itself
  *   rocabort      rocBLAS ends the process
  *   blasfull      a product finds no memory, once
  * Built with -DMISSING it lacks what starts a kernel. */
@@ -1039,7 +1041,7 @@ ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, archs, sizeof archs), OK))
 ONE(cuDriverGetVersion, (int *v), (*v = (int)fault("driver", 13000), OK))
 ONE(hipDriverGetVersion, (int *v), (*v = (int)fault("hip", 50200000), OK))
 ONE(cuDevicePrimaryCtxRetain, (void **c, int d),
-    (retained[d]++, *c = (void *)(uintptr_t)(d + 1), OK))
+    (fault("exclusive", 0) ? 46 : (retained[d]++, *c = (void *)(uintptr_t)(d + 1), OK)))
 ONE(cuDevicePrimaryCtxRelease_v2, (int d), (--retained[d] ? 0 : generation[d]++, OK))
 ONE(cuCtxSetCurrent, (void *c),
     (cuda_device = (int)(uintptr_t)c - 1, c &&retained[cuda_device] ? OK : NO_CONTEXT))
@@ -1062,6 +1064,8 @@ EXPORT const char *hipGetErrorName(int code) { return name_of(code); }
 static char handle;
 EXPORT long fake_products;
 long fake_products; /* how often a library was asked for a product */
+EXPORT long fake_choices;
+long fake_choices; /* how often it was asked which kernel is best */
 
 /* Whether the library has no code for the card; its file's name decides. */
 static bool no_kernels(void)
@@ -1132,6 +1136,9 @@ static int l_ask(const struct desc *d, const struct layout *a, const struct layo
 	if (fault("noalgo", 0) || no_kernels())
 		return no_kernels() ? 8 : 15;
 	memset(results, 0, 96);
+	fake_choices++;
+	memcpy(results + 8, &n, 8);
+	memcpy(results + 16, &k, 8);
 	/* the scheme, where a real library stores the algorithm */
 	results[0] = (p->schemes & (IN_PLACE | OUTPUT_TYPE)) != 0;
 	*found = 1;
@@ -1158,6 +1165,13 @@ static int l_matmul(const char *algo, const struct desc *d, const float *alpha, 
 				   .alpha = *alpha,
 				   .beta = *beta,
 				   .split = algo[0] && lc->type != 0 };
+	int64_t n, k;
+	memcpy(&n, algo + 8, 8);
+	memcpy(&k, algo + 16, 8);
+	if (p.n > n || p.k > k || (fault("sizes", 0) && (p.n != n || p.k != k)))
+		return 15;
+	if (lc->cols != (d->op[4] ? lb->rows : lb->cols) || p.k != (d->op[4] ? lb->cols : lb->rows))
+		return 7;
 	const int rc = refused(3);
 	return rc ? rc : enqueue(&p, s);
 }
@@ -1181,6 +1195,8 @@ ONE(cublasLtMatmulDescSetAttribute, (void *d, int what, const void *v, size_t n)
      n == 4 && (what == 3 || what == 4) ? OK : INVALID))
 ONE(cublasLtMatrixLayoutCreate, (void **l, int t, uint64_t r, uint64_t c, int64_t ld),
     l_layout(l, t, r, c, ld))
+ONE(cublasLtMatrixLayoutSetAttribute, (void *l, int what, const void *v, size_t n),
+    (what == 3 && n == 8 ? (memcpy(&((struct layout *)l)->cols, v, 8), OK) : INVALID))
 ONE(cublasLtMatrixLayoutDestroy, (void *l), (free(l), OK))
 ONE(cublasLtMatmulPreferenceCreate, (void **p),
     (*p = calloc(1, sizeof(struct preference)), ((struct preference *)*p)->schemes = 7, OK))
