@@ -258,6 +258,17 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share,
 		       100 * with, r.forward, r.backward, cli_bytes(r.mem_peak, peak, sizeof peak),
 		       (unsigned long long)r.warm_allocs);
+	if (r.given && o->json)
+		printf("{\"row\": \"work\", \"shape\": \"%s\", \"layers\": %lld, \"weights\": "
+		       "\"%s\", \"given\": %llu, \"product_bytes\": %llu, \"copy_bytes\": %llu}\n",
+		       o->shape, (long long)c->layers, what, (unsigned long long)r.given,
+		       (unsigned long long)r.product_bytes, (unsigned long long)r.copy_bytes);
+	else if (r.given)
+		printf("            a GPU would be given %llu kernels, products and copies; "
+		       "products "
+		       "move %.1f MiB, copies %.1f\n",
+		       (unsigned long long)r.given, (double)r.product_bytes / 0x1p20,
+		       (double)r.copy_bytes / 0x1p20);
 	fflush(stdout);
 	*rate_p = r.tokens_per_second;
 	return 0;

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "dev/gpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +74,7 @@ static int null_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size
 {
 	(void)e;
 	memmove(at(dst), at(src), n);
+	dev_null_counts(d)->copies++;
 	dev_null_counts(d)->copy_bytes += n;
 	return 0;
 }
@@ -81,6 +83,7 @@ static int null_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
 {
 	(void)e;
 	memset(at(dst), 0, n);
+	dev_null_counts(d)->copies++;
 	dev_null_counts(d)->zero_bytes += n;
 	return 0;
 }
@@ -90,6 +93,8 @@ static int null_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	(void)e;
 	struct dev_null_counts *c = dev_null_counts(d);
 	c->gemms++;
+	c->gemm_bytes += (uint64_t)((g->m + g->n) * g->k) * dtype_size(g->ab_dtype) +
+			 (uint64_t)(g->m * g->n) * dtype_size(g->c_dtype) * (g->beta != 0 ? 2 : 1);
 	c->gemm_flops += 2 * (uint64_t)g->m * (uint64_t)g->n * (uint64_t)g->k;
 	return 0;
 }
@@ -97,10 +102,14 @@ static int null_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 static int null_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 		       struct err *e)
 {
+	struct gpu_step steps[GPU_STEPS];
 	(void)t;
-	(void)args;
 	if ((unsigned)k >= K_COUNT)
 		return err_set(e, ERR_INTERNAL, "kernel number %d does not exist", (int)k);
+	const int n = gpu_steps(k, args, steps, e);
+	if (n < 0)
+		return n;
+	dev_null_counts(d)->entries += (uint64_t)n;
 	dev_null_counts(d)->launches++;
 	dev_null_counts(d)->kernel[k]++;
 	return 0;

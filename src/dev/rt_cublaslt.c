@@ -7,7 +7,8 @@
  * dtypes, alignment) and kept; a form that it does not do is left to the portable kernel. Numbers
  * of tokens differ from microbatch to microbatch, so where a size is such a number the kernel is
  * that of the next multiple of TOKENS: which one follows from the sizes alone, not from what was
- * computed before. Interface and numbers: NVIDIA, "cuBLAS library", versions 11 to 13, cublasLt.h. */
+ * computed before. Interface and numbers: NVIDIA, "cuBLAS library", versions 11 to 13,
+ * cublasLt.h. */
 #include "dev/rt.h"
 
 #include "base/err.h"

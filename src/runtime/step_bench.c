@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/stat.h"
+#include "dev/dev_null.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -113,6 +114,19 @@ static int update(struct stage *s, uint64_t step, struct err *e)
 	return dev_sync(s->dev, e);
 }
 
+/* What the null device was asked for between two calls, with `before` and without. */
+static void count_work(struct dev *d, struct step_bench_result *r, bool before)
+{
+	const struct dev_null_counts *c = dev_null_counts(d);
+	if (!c)
+		return;
+	const uint64_t given = c->entries + c->gemms + c->copies,
+		       copied = c->copy_bytes + c->zero_bytes;
+	r->given = before ? given : given - r->given;
+	r->product_bytes = before ? c->gemm_bytes : c->gemm_bytes - r->product_bytes;
+	r->copy_bytes = before ? copied : copied - r->copy_bytes;
+}
+
 static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t,
 	       const struct step_bench_options *o, struct step_bench_result *r, struct err *e)
 {
@@ -129,6 +143,7 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t,
 					       .train = true };
 		uint64_t before = mem_count() + s->dev->allocs;
 		int64_t t0 = clock_now();
+		count_work(s->dev, r, true);
 		TRY(stage_begin(sl, &b, e));
 		TRY(stage_forward(sl, e));
 		TRY(dev_sync(s->dev, e));
@@ -138,6 +153,7 @@ static int run(struct stage *s, struct slot *sl, const struct bench_tokens *t,
 		TRY(dev_sync(s->dev, e));
 		int64_t t2 = clock_now();
 		stage_end(sl);
+		count_work(s->dev, r, false);
 		TRY(update(s, (uint64_t)(i + 2), e));
 		int64_t t3 = clock_now();
 		r->warm_allocs = mem_count() + s->dev->allocs - before;

@@ -38,6 +38,9 @@ struct step_bench_result {
 	double loss;
 	/* host and device allocations of the last microbatch: must be 0 */
 	uint64_t warm_allocs;
+	/* what the last microbatch, without the update, asked of the null device: work that a GPU
+	 * would be given, and bytes of products and of copies; 0 on others */
+	uint64_t given, product_bytes, copy_bytes;
 };
 
 int step_bench(struct dev *d, const struct model_config *c, const struct step_bench_options *o,

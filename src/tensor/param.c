@@ -9,7 +9,12 @@
 
 /* Bytes of expanded NF4 weights at a time: a panel that stays in the last-level cache, yet gives
  * the matrix product enough columns. */
-enum { PANEL_BYTES = 8 << 20, STAGING = 1 << 16, ADDED = 1 << 20 /* numbers */ };
+enum {
+	PANEL_BYTES = 8 << 20,
+	PANEL_CARD = 32 << 20,
+	STAGING = 1 << 16,
+	ADDED = 1 << 20 /* numbers */
+};
 
 static int init_plain(struct param *p, struct dev *d, const char *name, int ndim,
 		      const int64_t *dim, enum dtype t, bool trainable, struct err *e)
@@ -304,7 +309,9 @@ static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t
 {
 	struct dev *d = scratch->dev;
 	int64_t across = back ? w->rows : w->cols, along = back ? w->cols : w->rows;
-	int64_t step = PANEL_BYTES / (across * (int64_t)dtype_size(t));
+	/* a processor's panel stays in its cache; a card wants few launches */
+	const int64_t bytes = dev_beside(d) ? PANEL_CARD : PANEL_BYTES;
+	int64_t step = bytes / (across * (int64_t)dtype_size(t));
 	step = step < 64 ? 64 : step / 64 * 64;
 	if (step > along)
 		step = along;
