@@ -90,6 +90,84 @@ static void test_rmsnorm(void **state)
 		mem_free(all[i]);
 }
 
+struct layer_norm {
+	double *x, *w, *b, *y, *mean, *rstd, *dy;
+};
+
+static double layer_norm_loss(void *ctx)
+{
+	struct layer_norm *t = ctx;
+	ref_layernorm_fwd(t->y, t->mean, t->rstd, t->x, t->w, t->b, 3, 5, 1e-3);
+	return dot(t->y, t->dy, 15);
+}
+
+static void test_layernorm(void **state)
+{
+	(void)state;
+	struct layer_norm t = { normal(15), normal(5), normal(5), zeros(15),
+				zeros(3),   zeros(3),  normal(15) };
+	double *dx = zeros(15), *dw = zeros(5), *db = zeros(5);
+	layer_norm_loss(&t);
+	ref_layernorm_bwd(dx, dw, db, t.dy, t.x, t.w, t.mean, t.rstd, 3, 5);
+	differences("layernorm dx", layer_norm_loss, &t, t.x, dx, 15);
+	differences("layernorm dw", layer_norm_loss, &t, t.w, dw, 5);
+	differences("layernorm db", layer_norm_loss, &t, t.b, db, 5);
+	double *all[] = { t.x, t.w, t.b, t.y, t.mean, t.rstd, t.dy, dx, dw, db };
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		mem_free(all[i]);
+}
+
+struct act_case {
+	double *x, *y, *dy;
+	int64_t kind;
+};
+
+static double act_loss(void *ctx)
+{
+	struct act_case *t = ctx;
+	ref_act_fwd(t->y, t->x, 16, t->kind);
+	return dot(t->y, t->dy, 16);
+}
+
+static void test_act(void **state)
+{
+	(void)state;
+	for (int64_t kind = 0; kind < 6; kind++) {
+		struct act_case t = { normal(16), zeros(16), normal(16), kind };
+		double *dx = zeros(16);
+		ref_act_bwd(dx, t.dy, t.x, 16, kind);
+		differences("act", act_loss, &t, t.x, dx, 16);
+		mem_free(t.x);
+		mem_free(t.y);
+		mem_free(t.dy);
+		mem_free(dx);
+	}
+}
+
+struct error_case {
+	double *x, *target, *loss;
+};
+
+static double error_loss(void *ctx)
+{
+	struct error_case *t = ctx;
+	ref_mse(t->loss, NULL, t->x, t->target, 3, 5, 1);
+	return t->loss[0] + t->loss[1] + t->loss[2];
+}
+
+static void test_mse(void **state)
+{
+	(void)state;
+	struct error_case t = { normal(15), normal(15), zeros(3) };
+	double *dx = zeros(15);
+	ref_mse(t.loss, dx, t.x, t.target, 3, 5, 1);
+	differences("mse", error_loss, &t, t.x, dx, 15);
+	mem_free(t.x);
+	mem_free(t.target);
+	mem_free(t.loss);
+	mem_free(dx);
+}
+
 struct lookup {
 	double *table, *y, *dy;
 	const int32_t *ids;
@@ -286,6 +364,8 @@ int main(void)
 		cmocka_unit_test(test_rope),   cmocka_unit_test(test_attn),
 		cmocka_unit_test(test_swiglu), cmocka_unit_test(test_geglu),
 		cmocka_unit_test(test_xent),   cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_act),    cmocka_unit_test(test_layernorm),
+		cmocka_unit_test(test_mse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

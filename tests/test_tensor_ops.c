@@ -235,16 +235,119 @@ static void case_loss(struct bench *b)
 	b->build = build_loss;
 }
 
+static int build_act(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_act_apply(&b->tape, b->used[0], ACT_GELU, y_p, e);
+}
+
+static void case_act(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_act;
+}
+
+static int build_layernorm(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_layernorm_apply(&b->tape, b->used[0], b->par[0], b->par[1], C, 1e-5f, y_p, e);
+}
+
+static void case_layernorm(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	new_param(b, 1, C, 1);
+	new_param(b, 1, C, 1);
+	b->build = build_layernorm;
+}
+
+static int build_dropout(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_dropout_apply(&b->tape, b->used[0], 0.25f, DEV_NONE, 99, y_p, e);
+}
+
+static void case_dropout(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_dropout;
+}
+
+static int build_mse(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_mse_apply(&b->tape, b->used[0], b->freq, 1, y_p, e);
+}
+
+static void case_mse(struct bench *b)
+{
+	struct err e = { 0 };
+	float target[N * OUT];
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	fill(b, target, N * OUT, 1);
+	OK(dmem_take(&b->mem, sizeof target, &b->freq, &e));
+	OK(dev_upload(b->freq, target, sizeof target, &e));
+	b->build = build_mse;
+}
+
+static int build_xent(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_xent_apply(&b->tape, b->used[0], b->labels, DEV_NONE, 1, y_p, e);
+}
+
+static void case_xent(struct bench *b)
+{
+	int32_t label[N];
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	for (int i = 0; i < N; i++)
+		label[i] = i % 4 == 3 ? -100 : i;
+	b->labels = ints(b, label, N);
+	b->build = build_xent;
+}
+
+static int build_conv2d(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	const struct conv2d c = { 3, 2, 2, 1, 0 };
+	return op_conv2d_apply(&b->tape, b->used[0], b->par[0], b->par[1], &c, y_p, e);
+}
+
+static void case_conv2d(struct bench *b)
+{
+	new_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
+	new_param(b, 2, 4, 2 * 3 * 2);
+	new_param(b, 1, 4, 1);
+	b->build = build_conv2d;
+}
+
+static int build_pool(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_pool_apply(&b->tape, b->used[0], 2, 1, true, y_p, e);
+}
+
+static void case_pool(struct bench *b)
+{
+	new_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
+	b->build = build_pool;
+}
+
 static const struct {
 	const char *op;
 	void (*make)(struct bench *b);
 	bool unit_seed; /* the op computes the gradient of the plain sum of its outputs */
 } cases[] = {
-	{ "embed", case_embed, false },         { "rmsnorm", case_rmsnorm, false },
-	{ "rope", case_rope, false },           { "linear", case_linear, false },
-	{ "attention", case_attention, false }, { "swiglu", case_swiglu, false },
-	{ "geglu", case_geglu, false },         { "add", case_add, false },
-	{ "columns", case_columns, false },     { "loss", case_loss, true },
+	{ "embed", case_embed, false },
+	{ "rmsnorm", case_rmsnorm, false },
+	{ "rope", case_rope, false },
+	{ "linear", case_linear, false },
+	{ "attention", case_attention, false },
+	{ "swiglu", case_swiglu, false },
+	{ "geglu", case_geglu, false },
+	{ "add", case_add, false },
+	{ "columns", case_columns, false },
+	{ "loss", case_loss, true },
+	{ "act", case_act, false },
+	{ "layernorm", case_layernorm, false },
+	{ "dropout", case_dropout, false },
+	{ "mse", case_mse, true },
+	{ "xent", case_xent, true },
+	{ "conv2d", case_conv2d, false },
+	{ "pool", case_pool, false },
 };
 
 /* ---- the check ---- */

@@ -394,6 +394,25 @@ static int row_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_i(&j, 1);
 	TRY(finish(&j, BENCH_KERNEL, "rmsnorm_bwd", "%lldx%lld", LL(n), LL(c)));
 
+	j = kernel_job(b, K_layernorm_fwd, t, 2 * nc * (double)z, e);
+	put_zero(&j, n * c, t);
+	put_zero(&j, n, DT_F32);
+	put_zero(&j, n, DT_F32);
+	put_b(&j, n * c, t);
+	put_b(&j, c, DT_F32);
+	put_b(&j, c, DT_F32);
+	put_i(&j, n);
+	put_i(&j, c);
+	put_f(&j, 1e-5);
+	TRY(finish(&j, BENCH_KERNEL, "layernorm_fwd", "%lldx%lld", LL(n), LL(c)));
+
+	j = kernel_job(b, K_act_fwd, t, 2 * nc * (double)z, e);
+	put_zero(&j, n * c, t);
+	put_b(&j, n * c, t);
+	put_i(&j, n * c);
+	put_i(&j, 1);
+	TRY(finish(&j, BENCH_KERNEL, "act_fwd", "%lldx%lld", LL(n), LL(c)));
+
 	j = kernel_job(b, K_rope, t, 2 * q * (double)z, e);
 	put_b(&j, n * s->h * s->d, t);
 	put_index(&j, n, 1, s->t);

@@ -26,6 +26,8 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_dynamic8);
 	buf_adds(b, kernel_optim);
 	buf_adds(b, kernel_rows);
+	buf_adds(b, kernel_nn);
+	buf_adds(b, kernel_conv);
 	buf_adds(b, kernel_xent);
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
 		buf_addf(b, "#define DT %d\n", widths[i]);
@@ -133,6 +135,15 @@ static struct gpu_step attn_step(enum gpu_entry base, const union dev_arg *n, in
 				  attn_passes(base, z, keys, n[1].i, each, n[4].i) };
 }
 
+/* Windows along an axis of n pixels; k: K, S. */
+static int64_t pooled(int64_t n, const union dev_arg *k) { return (n - k[0].i) / k[1].i + 1; }
+/* Windows of an image; size: Y, X; k: KY, KX, S, PY, PX. */
+static int64_t windows(const union dev_arg *size, const union dev_arg *k)
+{
+	return ((size[0].i + 2 * k[3].i - k[0].i) / k[2].i + 1) *
+	       ((size[1].i + 2 * k[4].i - k[1].i) / k[2].i + 1);
+}
+
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_STEPS],
 	      struct err *e)
 {
@@ -234,6 +245,42 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_addbias:
 		STEP(addbias, a[2].i, lanes(a[3].i));
+		break;
+	case K_act_fwd:
+		STEP(act_fwd, over(a[2].i, GPU_LANES), 0);
+		break;
+	case K_act_bwd:
+		STEP(act_bwd, over(a[3].i, GPU_LANES), 0);
+		break;
+	case K_layernorm_fwd:
+		STEP(layernorm_fwd, a[6].i, 3 * lanes(a[7].i) + 2 * GROUPED);
+		break;
+	case K_layernorm_bwd:
+		if ((a[1].b.buf || a[2].b.buf) && a[8].i)
+			STEP(layernorm_dw, over(a[9].i, 32), loop(over(a[8].i, 4)) + loop(3));
+		STEP(layernorm_dx, a[8].i, 2 * lanes(a[9].i) + 2 * GROUPED);
+		break;
+	case K_mse:
+		STEP(mse, a[4].i, lanes(a[5].i) + GROUPED);
+		break;
+	case K_im2col:
+		STEP(im2col, a[2].i * windows(a + 4, a + 6) * a[3].i, lanes(a[6].i * a[7].i));
+		break;
+	case K_col2im:
+		STEP(col2im, over(a[2].i * a[3].i * a[4].i * a[5].i, GPU_LANES),
+		     loop(a[6].i) * loop(a[7].i));
+		break;
+	case K_swap_axes:
+		STEP(swap_axes, over(a[2].i * a[3].i * a[4].i, GPU_LANES), 0);
+		break;
+	case K_pool_fwd:
+		STEP(pool_fwd,
+		     over(a[3].i * pooled(a[4].i, a + 6) * pooled(a[5].i, a + 6), GPU_LANES),
+		     loop(a[6].i) * loop(a[6].i));
+		break;
+	case K_pool_bwd:
+		STEP(pool_bwd, over(a[3].i * a[4].i * a[5].i, GPU_LANES),
+		     loop(over(a[6].i, a[7].i) + 1) * loop(over(a[6].i, a[7].i) + 1));
 		break;
 	case K_nf4_dequant:
 		if (a[12].i < 1 || (a[4].b.buf && !a[5].b.buf))

@@ -3,6 +3,7 @@
 #ifndef HS_TENSOR_OPS_H
 #define HS_TENSOR_OPS_H
 
+#include "dev/act.h"
 #include "tensor/tape.h"
 
 /* y (N,C) = rows ids (N) i32 of table (V,C). */
@@ -62,5 +63,34 @@ int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *r
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
 		  struct dev_ref labels, struct dev_ref hits, struct dev_ref weight, int64_t n,
 		  float factor, float cap, float scale, struct tensor **y_p, struct err *e);
+
+/* y = f(x) of x's shape. */
+int op_act_apply(struct tape *t, struct tensor *x, enum activation kind, struct tensor **y_p,
+		 struct err *e);
+/* y = (x - mean)/deviation * w + b over each `width` numbers of x; w, b (width). */
+int op_layernorm_apply(struct tape *t, struct tensor *x, struct param *w, struct param *b,
+		       int64_t width, float eps, struct tensor **y_p, struct err *e);
+/* y (N,C) = x (N,C) with a share p of it 0 and the rest times 1/(1-p); `at` (N,2) i32 or DEV_NONE
+ * and `key` as in kernel.def. */
+int op_dropout_apply(struct tape *t, struct tensor *x, float p, struct dev_ref at, uint64_t key,
+		     struct tensor **y_p, struct err *e);
+/* y (N) f32: the mean square of x (N,W) - target (N,W) f32. */
+int op_mse_apply(struct tape *t, struct tensor *x, struct dev_ref target, float scale,
+		 struct tensor **y_p, struct err *e);
+/* y (N) f32: the cross-entropy of the logits x (N,V) against labels (N) i32; of rows with the label
+ * -100 it is 0. `hits` (N) f32 or DEV_NONE: 1 where the label is the likeliest. */
+int op_xent_apply(struct tape *t, struct tensor *x, struct dev_ref labels, struct dev_ref hits,
+		  float scale, struct tensor **y_p, struct err *e);
+
+struct conv2d {
+	int64_t ky, kx, stride, py, px; /* as in kernel.def */
+};
+/* y (N,O,OY,OX) of x (N,C,Y,X) with w (O, C*ky*kx) and bias (O) or NULL. */
+int op_conv2d_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
+		    const struct conv2d *c, struct tensor **y_p, struct err *e);
+/* y (N,C,OY,OX): the largest number of each window of k x k every `stride` pixels of x (N,C,Y,X),
+ * or the mean. */
+int op_pool_apply(struct tape *t, struct tensor *x, int64_t k, int64_t stride, bool mean,
+		  struct tensor **y_p, struct err *e);
 
 #endif

@@ -48,6 +48,8 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/dynamic8.k"
 #include "dev/kernel/optim.k"
 #include "dev/kernel/rows.k"
+#include "dev/kernel/nn.k"
+#include "dev/kernel/conv.k"
 #include "dev/kernel/xent.k"
 #define DT 64
 #include "dev/kernel/attn.k"

@@ -20,6 +20,7 @@ __device__ float logf(float);
 __device__ float sinf(float);
 __device__ float cosf(float);
 __device__ float tanhf(float);
+__device__ float erff(float);
 }
 #define sqrtf __builtin_sqrtf
 #define ceilf __builtin_ceilf

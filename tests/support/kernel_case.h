@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_case.h - what the cases of tests/test_dev_kernels.c share: how far a result may be from
- * float64, room for references, lengths; and the cases of attention (kernel_attn.c) and of
- * optimizers (kernel_optim.c). */
+ * float64, room for references, lengths; and the cases of attention (kernel_attn.c), of
+ * optimizers (kernel_optim.c) and of own models (kernel_nn.c). */
 #ifndef HS_TESTS_SUPPORT_KERNEL_CASE_H
 #define HS_TESTS_SUPPORT_KERNEL_CASE_H
 
@@ -57,6 +57,16 @@ void case_lion(struct tensors *ts, enum dtype t);
 void case_factor_rows(struct tensors *ts, enum dtype t);
 void case_factor_cols(struct tensors *ts, enum dtype t);
 void case_factor_scale(struct tensors *ts, enum dtype t);
+void case_act_fwd(struct tensors *ts, enum dtype t);
+void case_act_bwd(struct tensors *ts, enum dtype t);
+void case_layernorm_fwd(struct tensors *ts, enum dtype t);
+void case_layernorm_bwd(struct tensors *ts, enum dtype t);
+void case_mse(struct tensors *ts, enum dtype t);
+void case_im2col(struct tensors *ts, enum dtype t);
+void case_col2im(struct tensors *ts, enum dtype t);
+void case_swap_axes(struct tensors *ts, enum dtype t);
+void case_pool_fwd(struct tensors *ts, enum dtype t);
+void case_pool_bwd(struct tensors *ts, enum dtype t);
 
 struct attn_shape {
 	int64_t h, g, d, window, pad;

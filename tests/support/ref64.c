@@ -354,3 +354,176 @@ void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n,
 			c[i * ldc + j] = alpha * s + (beta != 0 ? beta * c[i * ldc + j] : 0);
 		}
 }
+
+static double act_value(double x, int64_t kind)
+{
+	const double inner = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+	switch (kind) {
+	case 0:
+		return x > 0 ? x : 0;
+	case 1:
+		return x / 2 * (1 + erf(x / sqrt(2)));
+	case 2:
+		return x / 2 * (1 + tanh(inner));
+	case 3:
+		return x / (1 + exp(-x));
+	case 4:
+		return tanh(x);
+	default:
+		return 1 / (1 + exp(-x));
+	}
+}
+
+static double act_slope(double x, int64_t kind)
+{
+	const double inner = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(inner),
+		     s = 1 / (1 + exp(-x));
+	switch (kind) {
+	case 0:
+		return x > 0 ? 1 : 0;
+	case 1:
+		return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+	case 2:
+		return (1 + t) / 2 +
+		       x / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+	case 3:
+		return s * (1 + x * (1 - s));
+	case 4:
+		return 1 - tanh(x) * tanh(x);
+	default:
+		return s * (1 - s);
+	}
+}
+
+void ref_act_fwd(double *y, const double *x, int64_t n, int64_t kind)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] = act_value(x[i], kind);
+}
+
+void ref_act_bwd(double *dx, const double *dy, const double *x, int64_t n, int64_t kind)
+{
+	for (int64_t i = 0; i < n; i++)
+		dx[i] += dy[i] * act_slope(x[i], kind);
+}
+
+void ref_layernorm_fwd(double *y, double *mean, double *rstd, const double *x, const double *w,
+		       const double *b, int64_t n, int64_t c, double eps)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double sum = 0, square = 0;
+		for (int64_t j = 0; j < c; j++)
+			sum += x[i * c + j];
+		mean[i] = sum / (double)c;
+		for (int64_t j = 0; j < c; j++)
+			square += pow(x[i * c + j] - mean[i], 2);
+		rstd[i] = 1 / sqrt(square / (double)c + eps);
+		for (int64_t j = 0; j < c; j++)
+			y[i * c + j] = (x[i * c + j] - mean[i]) * rstd[i] * w[j] + b[j];
+	}
+}
+
+void ref_layernorm_bwd(double *dx, double *dw, double *db, const double *dy, const double *x,
+		       const double *w, const double *mean, const double *rstd, int64_t n,
+		       int64_t c)
+{
+	for (int64_t i = 0; i < n; i++) {
+		double plain = 0, along = 0;
+		for (int64_t j = 0; j < c; j++) {
+			const double xh = (x[i * c + j] - mean[i]) * rstd[i];
+			plain += dy[i * c + j] * w[j] / (double)c;
+			along += dy[i * c + j] * w[j] * xh / (double)c;
+			dw[j] += dy[i * c + j] * xh;
+			db[j] += dy[i * c + j];
+		}
+		for (int64_t j = 0; j < c; j++)
+			dx[i * c + j] += rstd[i] * (dy[i * c + j] * w[j] - plain -
+						    (x[i * c + j] - mean[i]) * rstd[i] * along);
+	}
+}
+
+void ref_mse(double *loss, double *dx, const double *x, const double *target, int64_t n, int64_t w,
+	     double scale)
+{
+	for (int64_t i = 0; i < n; i++) {
+		loss[i] = 0;
+		for (int64_t j = 0; j < w; j++) {
+			const double d = x[i * w + j] - target[i * w + j];
+			loss[i] += d * d / (double)w;
+			if (dx)
+				dx[i * w + j] = scale * 2 / (double)w * d;
+		}
+	}
+}
+
+/* The place in the image of number (a, b) of window (oy, ox) of a channel; -1: outside. */
+static int64_t pixel_of(const struct ref_conv *k, int64_t plane, int64_t oy, int64_t ox, int64_t a,
+			int64_t b)
+{
+	const int64_t y = oy * k->s + a - k->py, x = ox * k->s + b - k->px;
+	return y < 0 || y >= k->y || x < 0 || x >= k->x ? -1 : (plane * k->y + y) * k->x + x;
+}
+
+static void windows(double *dx, double *cols, const double *x, const double *dcols,
+		    const struct ref_conv *k)
+{
+	const int64_t oy = (k->y + 2 * k->py - k->ky) / k->s + 1,
+		      ox = (k->x + 2 * k->px - k->kx) / k->s + 1;
+	int64_t to = 0;
+	for (int64_t n = 0; n < k->n; n++)
+		for (int64_t w = 0; w < oy * ox; w++)
+			for (int64_t c = 0; c < k->c; c++)
+				for (int64_t i = 0; i < k->ky * k->kx; i++, to++) {
+					const int64_t at = pixel_of(k, n * k->c + c, w / ox, w % ox,
+								    i / k->kx, i % k->kx);
+					if (cols)
+						cols[to] = at < 0 ? 0 : x[at];
+					else if (at >= 0)
+						dx[at] += dcols[to];
+				}
+}
+
+void ref_im2col(double *cols, const double *x, const struct ref_conv *k)
+{
+	windows(NULL, cols, x, NULL, k);
+}
+
+void ref_col2im(double *dx, const double *dcols, const struct ref_conv *k)
+{
+	windows(dx, NULL, NULL, dcols, k);
+}
+
+void ref_pool_fwd(double *y, int32_t *at, const double *x, const struct ref_conv *k, int64_t kind)
+{
+	const int64_t oy = (k->y - k->ky) / k->s + 1, ox = (k->x - k->kx) / k->s + 1,
+		      all = k->ky * k->kx;
+	for (int64_t w = 0; w < k->n * oy * ox; w++) {
+		const int64_t n = w / (oy * ox);
+		double sum = 0, best = -INFINITY;
+		for (int64_t i = 0; i < all; i++) {
+			const int64_t p = pixel_of(k, n, w / ox % oy, w % ox, i / k->kx, i % k->kx);
+			sum += x[p];
+			if (x[p] > best) {
+				best = x[p];
+				if (at)
+					at[w] = (int32_t)(p - n * k->y * k->x);
+			}
+		}
+		y[w] = kind ? sum / (double)all : best;
+	}
+}
+
+void ref_pool_bwd(double *dx, const double *dy, const int32_t *at, const struct ref_conv *k,
+		  int64_t kind)
+{
+	const int64_t oy = (k->y - k->ky) / k->s + 1, ox = (k->x - k->kx) / k->s + 1,
+		      all = k->ky * k->kx;
+	for (int64_t w = 0; w < k->n * oy * ox; w++) {
+		const int64_t n = w / (oy * ox);
+		for (int64_t i = 0; kind && i < all; i++)
+			dx[pixel_of(k, n, w / ox % oy, w % ox, i / k->kx, i % k->kx)] +=
+				dy[w] / (double)all;
+		if (!kind)
+			dx[n * k->y * k->x + at[w]] += dy[w];
+	}
+}

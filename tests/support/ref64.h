@@ -66,4 +66,26 @@ void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, doub
 void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta,
 	      bool tb, int64_t lda, int64_t ldb, int64_t ldc, double alpha, double beta);
 
+void ref_act_fwd(double *y, const double *x, int64_t n, int64_t kind);
+void ref_act_bwd(double *dx, const double *dy, const double *x, int64_t n, int64_t kind);
+void ref_layernorm_fwd(double *y, double *mean, double *rstd, const double *x, const double *w,
+		       const double *b, int64_t n, int64_t c, double eps);
+void ref_layernorm_bwd(double *dx, double *dw, double *db, const double *dy, const double *x,
+		       const double *w, const double *mean, const double *rstd, int64_t n,
+		       int64_t c);
+void ref_mse(double *loss, double *dx, const double *x, const double *target, int64_t n, int64_t w,
+	     double scale);
+
+/* Windows of ky x kx every `s` pixels in images (n,c,y,x) with py, px zeros around them. */
+struct ref_conv {
+	int64_t n, c, y, x, ky, kx, s, py, px;
+};
+void ref_im2col(double *cols, const double *x, const struct ref_conv *k);
+/* dx += */
+void ref_col2im(double *dx, const double *dcols, const struct ref_conv *k);
+/* Of n images of one channel; at: NULL with kind 1. */
+void ref_pool_fwd(double *y, int32_t *at, const double *x, const struct ref_conv *k, int64_t kind);
+void ref_pool_bwd(double *dx, const double *dy, const int32_t *at, const struct ref_conv *k,
+		  int64_t kind);
+
 #endif
