@@ -53,7 +53,7 @@ static void place_make(struct place *p, int layers, const char *accumulation)
 	const char *const more[] = { cache, "compute_dtype=float32", "wire_dtype=float32",
 				     accumulation, NULL };
 	p->c = tiny_config(&p->t, "run", more);
-	MUST(job_open(p->c, DT_F32, &p->job, &err));
+	MUST(job_open(p->c, DT_F32, NULL, &p->job, &err));
 }
 
 static void place_remove(struct place *p)

@@ -228,7 +228,7 @@ static void groups_make_the_gradients_of_pytorch(const char *model)
 	struct config *c = configuration(model, dir);
 	snprintf(path, sizeof path, "tests/golden/groups/expect-%s.safetensors", model);
 	golden_open(&g, path);
-	MUST(job_open(c, DT_F32, &job, &err));
+	MUST(job_open(c, DT_F32, NULL, &job, &err));
 	printf("%s\n", model);
 	for (size_t i = 0; i < ARRAY_LEN(mixtures); i++)
 		step_on(&job, &g, &mixtures[i]);

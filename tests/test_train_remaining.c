@@ -64,7 +64,7 @@ static void plan_of(const char *shards, const char *profile, const char *pairs, 
 		"coordinator={ip: 127.0.0.1, device: none}", "compute_dtype=float32", plan, NULL
 	};
 	struct config *c = tiny_config(&t, "run", more);
-	MUST(job_open(c, DT_F32, &job, &err));
+	MUST(job_open(c, DT_F32, NULL, &job, &err));
 	static const char *const id[N] = { "a", "b", "c" };
 	const struct beside beside = { id, apart, N };
 	const struct remaining r = { .job = &job,

@@ -61,7 +61,7 @@ static int carry(struct made *m, enum round round, const struct prefer_options *
 	if (batch_write(&m->mb, round, 1, 1, 1, &draw, true, true, out, sizeof out, &n, e) < 0)
 		fail_msg("%s", e->msg);
 	/* as a worker takes it */
-	struct orders w = { .front = true, .end = true, .prefer = o };
+	struct orders w = { .ids = 1, .labels = 1, .prefer = o };
 	const struct frame f = { .kind = FRAME_BATCH, .size = n, .payload = out };
 	const int rc = orders_take_batch(&w, &f, e);
 	if (rc >= 0)

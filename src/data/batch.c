@@ -3,6 +3,7 @@
  * kept until another one is; batches_new allocates all memory at the largest size that any epoch or
  * batch needs. */
 #include "data/batch.h"
+#include "data/sample_set.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -26,7 +27,8 @@ struct rows {
 };
 
 struct batches {
-	const struct dataset *d;
+	const struct dataset *d; /* NULL: samples */
+	const struct sample_set *s;
 	struct batch_options o;
 	/* (N) the examples in split order: ntrain to train, then nval for validation */
 	uint32_t *order;
@@ -46,6 +48,33 @@ struct batches {
 	size_t npass;
 };
 
+/* One of samples has neither ids nor marks here. */
+static struct example example_of(const struct batches *b, size_t i)
+{
+	const struct sample_set *s = b->s;
+	if (!s)
+		return dataset_get(b->d, i);
+	return (struct example){ .n = s->length, .trained = s->length, .source = i >= s->count };
+}
+
+static size_t example_count(const struct batches *b)
+{
+	return b->s ? (size_t)(b->s->count + b->s->held) : dataset_count(b->d);
+}
+
+static enum prefer_data prefers(const struct batches *b)
+{
+	return b->s ? PREFER_NONE : dataset_prefer(b->d);
+}
+
+static size_t source_count(const struct batches *b)
+{
+	return b->s ? 1 + (b->s->held > 0) : dataset_sources(b->d);
+}
+
+static uint64_t id_words(const struct batches *b) { return b->s ? b->s->in_words : 1; }
+static uint64_t label_words(const struct batches *b) { return b->s ? b->s->out_words : 1; }
+
 static void shuffle(uint32_t *v, size_t n, uint64_t key)
 {
 	struct rng_key k = rng_key(key);
@@ -60,14 +89,14 @@ static void shuffle(uint32_t *v, size_t n, uint64_t key)
 /* Most tokens that an example takes in a row, and its sequences. */
 static uint32_t tokens_of(const struct batches *b, size_t i)
 {
-	const struct example x = dataset_get(b->d, i);
-	if (dataset_prefer(b->d) != PREFER_SINGLE)
+	const struct example x = example_of(b, i);
+	if (prefers(b) != PREFER_SINGLE)
 		return x.n;
 	const uint64_t second = (uint64_t)x.answer[0] + b->answer_most;
 	const uint64_t most = (uint64_t)b->o.sequence_len;
 	return x.n + (uint32_t)(second < most ? second : most);
 }
-static uint32_t seqs_of(const struct batches *b) { return dataset_prefer(b->d) ? 2 : 1; }
+static uint32_t seqs_of(const struct batches *b) { return prefers(b) ? 2 : 1; }
 
 /* First-fit with at most OPEN_ROWS open rows; when a new row is needed, the fullest one is closed.
  * Rows are numbered as they are opened. */
@@ -78,10 +107,10 @@ static size_t first_fit(const struct batches *b, const uint32_t *order, size_t n
 	} open[OPEN_ROWS];
 	size_t nopen = 0, rows = 0;
 	for (size_t i = 0; i < n; i++) {
-		uint32_t len = dataset_get(b->d, order[i]).n;
+		uint32_t len = example_of(b, order[i]).n;
 		size_t at = 0;
 		if (order == b->order + b->ntrain && i &&
-		    dataset_get(b->d, order[i]).source != dataset_get(b->d, order[i - 1]).source)
+		    example_of(b, order[i]).source != example_of(b, order[i - 1]).source)
 			nopen = 0; /* a row of validation is of one source */
 		while (at < nopen && open[at].room < len)
 			at++;
@@ -197,10 +226,11 @@ static struct need largest_need(const struct batches *b, const uint32_t *order, 
 	return most;
 }
 
-static int check(const struct dataset *d, const struct batch_options *o, size_t *nval_p,
-		 struct err *e)
+static int check(const struct batches *b, size_t *nval_p, struct err *e)
 {
-	size_t n = dataset_count(d), nval = 0;
+	const struct batch_options *o = &b->o;
+	const uint32_t least = b->s ? 1 : 2;
+	size_t n = example_count(b), nval = 0;
 	if (o->micro_batch_size < 1 || o->micro_batch_size > INT32_MAX)
 		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1",
 			       (long long)o->micro_batch_size);
@@ -208,13 +238,13 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 		return err_set(e, ERR_USAGE,
 			       "gradient_accumulation_steps is %lld; it must be at least 1",
 			       (long long)o->accumulation);
-	const int64_t in_row = (dataset_prefer(d) ? 2 : 1) * o->sequence_len;
-	if (o->sequence_len < 2 || o->micro_batch_size * in_row > INT32_MAX)
+	const int64_t in_row = (prefers(b) ? 2 : 1) * o->sequence_len;
+	if (o->sequence_len < least || o->micro_batch_size * in_row > INT32_MAX)
 		return err_set(e, ERR_USAGE,
 			       "a microbatch of %lld rows with %lld tokens each: at least 2 and at "
 			       "most 2^31 - 1 tokens are possible",
 			       (long long)o->micro_batch_size, (long long)in_row);
-	if (dataset_prefer(d) && o->sample_packing)
+	if (prefers(b) && o->sample_packing)
 		return err_set(e, ERR_USAGE, "sample_packing is not possible with preferences");
 	if (!(o->val_set_size >= 0.0) || isinf(o->val_set_size))
 		return err_set(e, ERR_USAGE, "val_set_size is %g; it must be 0 or more",
@@ -224,13 +254,13 @@ static int check(const struct dataset *d, const struct batch_options *o, size_t 
 			       "a dataset of %zu examples; at most %u are possible", n,
 			       UINT32_MAX - 1);
 	for (size_t i = 0; i < n; i++) {
-		struct example x = dataset_get(d, i);
-		if (x.n > in_row || x.n < 2)
+		struct example x = example_of(b, i);
+		if (x.n > in_row || x.n < least)
 			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld",
 				       i, x.n, (long long)in_row);
 	}
 	if (o->val_source) {
-		while (nval < n && dataset_get(d, n - 1 - nval).source >= o->val_source)
+		while (nval < n && example_of(b, n - 1 - nval).source >= o->val_source)
 			nval++;
 	} else if (o->val_set_size >= 1.0) {
 		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
@@ -258,15 +288,15 @@ static int alloc_rows(struct rows *r, size_t n, struct err *e)
 
 static uint32_t source_of_row(const struct batches *b, const struct rows *r, size_t row)
 {
-	return dataset_get(b->d, r->ex[r->start[row]]).source;
+	return example_of(b, r->ex[r->start[row]]).source;
 }
 
 static void sort_by_source(struct batches *b, uint32_t *order, size_t n)
 {
 	size_t at = 0;
-	for (size_t s = 0; s < dataset_sources(b->d); s++)
+	for (size_t s = 0; s < source_count(b); s++)
 		for (size_t i = 0; i < n; i++)
-			if (dataset_get(b->d, order[i]).source == s)
+			if (example_of(b, order[i]).source == s)
 				b->row_of[at++] = order[i];
 	memcpy(order, b->row_of, at * sizeof *order);
 }
@@ -334,7 +364,7 @@ static int alloc_passes(struct batches *b, uint64_t rows, uint64_t seqs, struct 
 	int32_t *start = mem_array(seqs + nmb, sizeof *start),
 		*row = mem_array(rows + nmb, sizeof *row);
 	struct microbatch *mb = mem_array(nmb, sizeof *mb);
-	const int rc = dataset_prefer(b->d) ? alloc_pairs(b, rows, nmb, e) : 0;
+	const int rc = prefers(b) ? alloc_pairs(b, rows, nmb, e) : 0;
 	if (!start || !row || !mb || rc < 0) {
 		mem_free(start);
 		mem_free(row);
@@ -357,8 +387,8 @@ static int alloc_batch(struct batches *b, struct err *e)
 	/* A row has at least one example, so no more rows than examples are ever in use. */
 	uint64_t rows = mbs * acc < b->ntrain ? mbs * acc : b->ntrain,
 		 val_rows = mbs < b->nval ? mbs : b->nval;
-	for (size_t i = 0; dataset_prefer(b->d) && i < dataset_count(b->d); i++) {
-		const struct example x = dataset_get(b->d, i);
+	for (size_t i = 0; prefers(b) && i < example_count(b); i++) {
+		const struct example x = example_of(b, i);
 		const uint32_t n = x.cut - x.answer[0];
 		b->answer_most = n > b->answer_most ? n : b->answer_most;
 	}
@@ -366,11 +396,14 @@ static int alloc_batch(struct batches *b, struct err *e)
 	struct need v = largest_need(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
 	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
 		 seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
-	b->id = mem_array(tokens, sizeof *b->id);
+	uint64_t ids, labels;
+	if (!mul_ok(tokens, id_words(b), &ids) || !mul_ok(tokens, label_words(b), &labels))
+		return err_nomem(e, UINT64_MAX, "a global batch");
+	b->id = mem_array(ids, sizeof *b->id);
 	b->pos = mem_array(tokens, sizeof *b->pos);
-	b->label = mem_array(tokens, sizeof *b->label);
+	b->label = mem_array(labels, sizeof *b->label);
 	if (!b->id || !b->pos || !b->label)
-		return err_nomem(e, tokens * 12, "a global batch");
+		return err_nomem(e, (ids + labels + tokens) * 4, "a global batch");
 	b->rows = rows > val_rows ? rows : val_rows;
 	b->seqs = seqs;
 	return alloc_passes(b, b->rows, seqs, e);
@@ -403,18 +436,18 @@ int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err 
 	return rc;
 }
 
-int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
-		struct err *e)
+static int make(const struct dataset *d, const struct sample_set *s, const struct batch_options *o,
+		struct batches **b_p, struct err *e)
 {
+	const struct batches one = { .d = d, .s = s, .o = *o };
 	size_t nval = 0;
-	TRY(check(d, o, &nval, e));
+	TRY(check(&one, &nval, e));
 	struct batches *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "batches");
-	b->d = d;
-	b->o = *o;
+	*b = one;
 	b->nval = nval;
-	b->ntrain = dataset_count(d) - nval;
+	b->ntrain = example_count(b) - nval;
 	int rc;
 	TRYOUT(fill_order(b, e));
 	TRYOUT(alloc_batch(b, e));
@@ -423,6 +456,30 @@ int batches_new(const struct dataset *d, const struct batch_options *o, struct b
 out:
 	batches_free(b);
 	return rc;
+}
+
+int batches_new(const struct dataset *d, const struct batch_options *o, struct batches **b_p,
+		struct err *e)
+{
+	return make(d, NULL, o, b_p, e);
+}
+
+int batches_of_samples(const struct sample_set *s, const struct batch_options *o,
+		       struct batches **b_p, struct err *e)
+{
+	if (s->count < 1 || s->count > UINT32_MAX / 2 || s->held > UINT32_MAX / 2 ||
+	    s->length < 1 || s->length > SAMPLE_ROWS_MOST || s->in_words < 1 ||
+	    s->in_words > SAMPLE_WORDS_MOST || s->out_words < 1 || s->out_words > SAMPLE_WORDS_MOST)
+		return err_set(e, ERR_USAGE,
+			       "data of %llu samples, and %llu held out, of %u rows of %u and %u "
+			       "numbers cannot be trained on",
+			       (unsigned long long)s->count, (unsigned long long)s->held, s->length,
+			       s->in_words, s->out_words);
+	struct batch_options own = *o;
+	own.sequence_len = s->length;
+	own.sample_packing = false;
+	own.val_source = s->held ? 1 : 0;
+	return make(NULL, s, &own, b_p, e);
 }
 
 void batches_free(struct batches *b)
@@ -480,9 +537,9 @@ static struct microbatch fill_pairs(struct batches *b, const struct rows *r, siz
 	*pairs = (struct pairs){ b->all.answer + 2 * pair_at, b->all.good + pair_at,
 				 b->all.ref + 2 * pair_at };
 	for (size_t k = first; k < last; k++) {
-		const struct example x = dataset_get(b->d, r->ex[k]),
-				     y = dataset_get(b->d, r->ex[k == first ? last - 1 : k - 1]);
-		const bool single = dataset_prefer(b->d) == PREFER_SINGLE;
+		const struct example x = example_of(b, r->ex[k]),
+				     y = example_of(b, r->ex[k == first ? last - 1 : k - 1]);
+		const bool single = prefers(b) == PREFER_SINGLE;
 		const uint32_t np = x.answer[0], second = x.answer[1];
 		pairs->good[k - first] = single ? x.good : 1;
 		*row++ = *start++ = (int32_t)m.n;
@@ -499,23 +556,57 @@ static struct microbatch fill_pairs(struct batches *b, const struct rows *r, siz
 	return m;
 }
 
+/* The same as fill() of samples. */
+static int fill_samples(struct batches *b, const struct rows *r, size_t first, size_t last,
+			size_t at, size_t start_at, size_t row_at, struct microbatch *m_p,
+			struct err *e)
+{
+	const struct sample_set *s = b->s;
+	struct microbatch m = { .id = b->id + at * s->in_words,
+				.pos = b->pos + at,
+				.label = b->label + at * s->out_words,
+				.start = b->start + start_at,
+				.row = b->row + row_at,
+				.nrows = (uint32_t)(last - first),
+				.id_words = s->in_words,
+				.label_words = s->out_words };
+	for (size_t k = first; k < last; k++, at += s->length) {
+		const int rc = s->get(s->ctx, r->ex[k], b->id + at * s->in_words,
+				      b->label + at * s->out_words, e);
+		if (rc < 0)
+			return err_prefix(e, "sample %u", (unsigned)r->ex[k]);
+		b->row[row_at + k - first] = b->start[start_at + m.nseq++] = (int32_t)m.n;
+		for (uint32_t i = 0; i < s->length; i++)
+			b->pos[at + i] = (int32_t)i;
+		m.n += s->length;
+	}
+	m.trained = m.n;
+	b->start[start_at + m.nseq] = b->row[row_at + last - first] = (int32_t)m.n;
+	*m_p = m;
+	return 0;
+}
+
 /* Rows [first, last) as a microbatch that begins at token `at`, boundary `start_at` and row
  * boundary `row_at` of the buffers, the n-th of the batch. */
-static struct microbatch fill(struct batches *b, const struct rows *r, size_t first, size_t last,
-			      size_t at, size_t start_at, size_t row_at, size_t n)
+static int fill(struct batches *b, const struct rows *r, size_t first, size_t last, size_t at,
+		size_t start_at, size_t row_at, size_t n, struct microbatch *m_p, struct err *e)
 {
+	if (b->s)
+		return fill_samples(b, r, first, last, at, start_at, row_at, m_p, e);
 	struct microbatch m = { .id = b->id + at,
 				.pos = b->pos + at,
 				.label = b->label + at,
 				.start = b->start + start_at,
 				.row = b->row + row_at,
 				.nrows = (uint32_t)(last - first) };
-	if (dataset_prefer(b->d))
-		return fill_pairs(b, r, first, last, at, start_at, row_at, row_at - n,
+	if (prefers(b)) {
+		*m_p = fill_pairs(b, r, first, last, at, start_at, row_at, row_at - n,
 				  b->pairs + n);
+		return 0;
+	}
 	int32_t *start = b->start + start_at, *row = b->row + row_at;
 	for (size_t k = r->start[first], next = first; k < r->start[last]; k++) {
-		struct example x = dataset_get(b->d, r->ex[k]);
+		struct example x = example_of(b, r->ex[k]);
 		for (; next < last && r->start[next] == k; next++)
 			*row++ = (int32_t)m.n;
 		start[m.nseq++] = (int32_t)m.n;
@@ -529,7 +620,8 @@ static struct microbatch fill(struct batches *b, const struct rows *r, size_t fi
 		at += x.n;
 	}
 	start[m.nseq] = *row = (int32_t)m.n;
-	return m;
+	*m_p = m;
+	return 0;
 }
 
 int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p,
@@ -546,7 +638,7 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 	size_t end = b->train.n - row < rows_per_batch(b) ? b->train.n : row + rows_per_batch(b);
 	while (row < end) {
 		const size_t rows = pass_rows(b, n), last = end - row < rows ? end : row + rows;
-		b->mb[n] = fill(b, &b->train, row, last, at, start_at, row - first + n, n);
+		TRY(fill(b, &b->train, row, last, at, start_at, row - first + n, n, &b->mb[n], e));
 		b->mb[n].first_row = (uint32_t)(row - first);
 		row = last;
 		at += b->mb[n].n;
@@ -567,7 +659,7 @@ struct batch_shape batches_shape(struct batches *b)
 	for (size_t row = 0; row < r->n; row++) {
 		double tokens = 0;
 		for (size_t k = r->start[row]; k < r->start[row + 1]; k++) {
-			struct example x = dataset_get(b->d, r->ex[k]);
+			struct example x = example_of(b, r->ex[k]);
 			const double two = seqs_of(b) > 1 ? tokens_of(b, r->ex[k]) - x.cut : 0,
 				     one = seqs_of(b) > 1 ? x.cut : x.n;
 			tokens += one + two;
@@ -601,6 +693,5 @@ int batches_val(struct batches *b, size_t i, struct microbatch *mb_p, struct err
 		return err_set(e, ERR_INTERNAL,
 			       "there are %zu validation microbatches; there is no microbatch %zu",
 			       b->nval_passes, i);
-	*mb_p = fill(b, &b->val, b->val_first[i], b->val_first[i + 1], 0, 0, 0, 0);
-	return 0;
+	return fill(b, &b->val, b->val_first[i], b->val_first[i + 1], 0, 0, 0, 0, mb_p, e);
 }

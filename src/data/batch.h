@@ -31,17 +31,18 @@ struct pairs {
 };
 
 struct microbatch {
-	uint32_t n;                /* tokens N */
-	uint32_t nseq;             /* sequences S */
-	const int32_t *id;         /* (N) */
-	const int32_t *pos;        /* (N) position within its sequence, from 0 */
-	const int32_t *label;      /* (N) */
-	const int32_t *start;      /* (S+1) where each sequence begins; start[S] == n */
-	uint32_t trained;          /* labels that are not -100 */
-	uint32_t first_row;        /* its first row in the global batch */
-	uint32_t nrows;            /* rows R */
-	const int32_t *row;        /* (R+1) where each row begins; row[R] == n. NULL: one row */
-	const struct pairs *pairs; /* NULL: no preferences */
+	uint32_t n;           /* tokens N */
+	uint32_t nseq;        /* sequences S */
+	const int32_t *id;    /* (N) */
+	const int32_t *pos;   /* (N) position within its sequence, from 0 */
+	const int32_t *label; /* (N) */
+	const int32_t *start; /* (S+1) where each sequence begins; start[S] == n */
+	uint32_t trained;     /* labels that are not -100 */
+	uint32_t first_row;   /* its first row in the global batch */
+	uint32_t nrows;       /* rows R */
+	const int32_t *row;   /* (R+1) where each row begins; row[R] == n. NULL: one row */
+	uint32_t id_words, label_words; /* 0: 1. Of samples the numbers in a row (sample_set.h) */
+	const struct pairs *pairs;      /* NULL: no preferences */
 };
 
 struct batch_options {

@@ -354,14 +354,23 @@ static int cast(struct exchange *x, struct dev_ref to, enum dtype to_type, struc
 	return dev_launch(x->dev, K_cast, DT_F32, a, e);
 }
 
+/* Numbers in a row of what an instruction sends or receives. */
+static int64_t width_of(const struct exchange *x, const struct instr *i)
+{
+	const struct plan_message *p = x->plan;
+	const int v = chunk_number(p->crew.stages, plan_stage(p), i->chunk);
+	const bool behind = i->kind == INSTR_SEND_ACT || i->kind == INSTR_RECV_GRAD;
+	return model_width(&p->cfg, p->first[v + behind]);
+}
+
 /* Begins to move `from` (rows, C) in dtype t to the wire; `chunk` is the receiver's. Nothing else
  * may be on its way. */
-static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t rows, enum dtype t,
-		   struct dev_ref from, int64_t begin, struct err *e)
+static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t rows,
+		   int64_t width, enum dtype t, struct dev_ref from, int64_t begin, struct err *e)
 {
 	struct outgoing *o = &x->out;
 	const struct peer *to = peer_of(x, i);
-	uint64_t c = (uint64_t)x->plan->cfg.hidden, bytes = (uint64_t)rows * c * dtype_size(t);
+	uint64_t c = (uint64_t)width, bytes = (uint64_t)rows * c * dtype_size(t);
 	*o = (struct outgoing){ .to = to,
 				.flow = goes_behind(frame_of(i)) ? FLOW_TO_NEXT : FLOW_TO_PREV,
 				.bytes = bytes,
@@ -393,8 +402,8 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 	const struct crew *c = &x->plan->crew;
 	const struct stage *s = sl->stage;
 	int stage, chunk = 0;
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
-		 bytes = count * dtype_size(x->plan->wire);
+	const int64_t width = width_of(x, i);
+	uint64_t count = (uint64_t)(sl->b.n * width), bytes = count * dtype_size(x->plan->wire);
 	sched_target(c->stages, c->chunks, plan_stage(x->plan), i->chunk, i->kind == INSTR_SEND_ACT,
 		     &stage, &chunk);
 	TRY(exchange_flush(x, e));
@@ -404,7 +413,7 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 		TRY(cast(x, DEV_REF(x->cast, 0), x->plan->wire, from, s->opt.act, count, e));
 		from = DEV_REF(x->cast, 0);
 	}
-	return set_out(x, i, chunk, sl->b.n, x->plan->wire, from, begin, e);
+	return set_out(x, i, chunk, sl->b.n, width, x->plan->wire, from, begin, e);
 }
 
 int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref from,
@@ -417,7 +426,7 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref
 		int64_t rows = part_rows(x, k);
 		part.microbatch = (int)k;
 		TRY(exchange_flush(x, e));
-		TRY(set_out(x, &part, 0, rows, t, from, clock_now(), e));
+		TRY(set_out(x, &part, 0, rows, x->plan->cfg.hidden, t, from, clock_now(), e));
 		from.off += (size_t)(rows * x->plan->cfg.hidden) * dtype_size(t);
 	}
 	return exchange_flush(x, e);
@@ -478,13 +487,14 @@ int exchange_between_layers(void *ctx, bool last, struct err *e)
 static int check_tensor(const struct exchange *x, const struct instr *i, const struct frame *f,
 			int64_t n, struct err *e)
 {
+	const int64_t width = width_of(x, i);
 	if (f->dtype == x->plan->wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
-	    f->dim[1] == (uint64_t)x->plan->cfg.hidden)
+	    f->dim[1] == (uint64_t)width)
 		return 0;
 	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was expected",
 		       exchange_peer_name(x, peer_of(x, i)), frame_name(frame_of(i)),
 		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1],
-		       dtype_name(f->dtype), (long long)n, (long long)x->plan->cfg.hidden,
+		       dtype_name(f->dtype), (long long)n, (long long)width,
 		       dtype_name(x->plan->wire));
 }
 
@@ -501,7 +511,7 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	uint64_t count = (uint64_t)(sl->b.n * s->cfg.hidden),
+	uint64_t count = (uint64_t)(sl->b.n * width_of(x, i)),
 		 bytes = count * dtype_size(s->opt.act);
 	if (exchange_is_ahead(x, i)) {
 		const struct dev_ref there = DEV_REF(x->ahead.buf[x->ahead.turn], 0);

@@ -143,8 +143,8 @@ int orders_take_batch(struct orders *o, const struct frame *f, struct err *e)
 		memset(o->have + old, 0, (o->have_cap - old) * sizeof *o->have);
 	if (o->have[m])
 		return err_set(e, ERR_PROTOCOL, "BATCH: microbatch %zu twice in one round", m);
-	TRY(batch_read(f->payload, f->size, o->front, o->end, &o->batch[m], e));
-	if (o->end && o->prefer)
+	TRY(batch_read(f->payload, f->size, o->ids, o->labels, &o->batch[m], e));
+	if (o->labels && o->prefer)
 		TRY(pairs_expect(o->prefer, &o->batch[m].head, e));
 	o->have[m] = true;
 	return 0;

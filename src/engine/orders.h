@@ -23,9 +23,9 @@ struct orders {
 	uint64_t epoch;    /* of the plan (net/frame.h) */
 	/* Set when FORGET has come: its epoch. 0: it has not. Borrowed, MAY be NULL */
 	uint64_t *forget;
-	uint64_t step;   /* of the frames: counts rounds */
-	uint32_t member; /* this worker in frames; FRAME_NOBODY before PLAN */
-	bool front, end; /* what this worker holds; its BATCH has the matching parts */
+	uint64_t step;                       /* of the frames: counts rounds */
+	uint32_t member;                     /* this worker in frames; FRAME_NOBODY before PLAN */
+	size_t ids, labels;                  /* numbers of each that its BATCH has for a token */
 	const struct prefer_options *prefer; /* of PLAN; borrowed, NULL before */
 	/* Seconds that the coordinator or a neighbour may take to answer within a round; 0:
 	 * no limit. */

@@ -34,7 +34,8 @@ static int write_values(struct job *j, const char *dir, struct err *e)
 	char path[PATH_MOST];
 	TRY(join(path, dir, "model.safetensors", e));
 	TRY(state_files_write(j, STATE_VALUES, path, e));
-	return model_folder_write(j->file, dir, DT_F32, e);
+	return j->model.own.n ? model_folder_config(j->file, dir, DT_F32, e)
+			      : model_folder_write(j->file, dir, DT_F32, e);
 }
 
 static int write_optimizer(struct job *j, const char *dir, struct err *e)

@@ -5,8 +5,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/sample_set.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
+#include "model/own.h"
 #include "runtime/data_identity.h"
 #include "runtime/loftq.h"
 #include "sched/sched.h"
@@ -386,12 +388,37 @@ static int set_tokens(struct job *j, struct err *e)
 	return 0;
 }
 
+/* A model of one's own: without tokenizer and adapters, and split without a profile. */
+static int open_own(struct job *j, enum dtype act, struct err *e)
+{
+	const struct config *c = j->cfg;
+	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
+					 .micro_batch_size = c->micro_batch_size,
+					 .accumulation = c->gradient_accumulation_steps,
+					 .val_set_size = c->val_set_size };
+	TRY(own_check_data(&j->model.own, j->samples, c->base_model, e));
+	if (c->adapter != ADAPTER_NONE || c->load_in_4bit || prefer_find(c->rl) ||
+	    c->sample_prompts.n || (c->coordinator.given && strcmp(config_profile(c), "none")))
+		return err_set(e, ERR_USAGE,
+			       "%s: adapter, load_in_4bit, rl, sample_prompts, and a profile other "
+			       "than none are not possible with a model of one's own",
+			       c->base_model);
+	TRY(read_options(j, act, e));
+	TRY(list_all(j, e));
+	j->digest = j->samples->digest;
+	TRY(batches_of_samples(j->samples, &b, &j->batches, e));
+	TRY(job_set_passes(j, c->pass, c->npass, e));
+	return count_steps(j, e);
+}
+
 static int open_parts(struct job *j, enum dtype act, struct err *e)
 {
 	const struct config *c = j->cfg;
 	TRY(model_file_open(c->base_model, &j->file, e));
 	TRY(model_config_read(model_file_config(j->file), c->base_model, &j->model, e));
 	TRY(source_check_file(j->file, &j->model, e));
+	if (j->model.own.n)
+		return open_own(j, act, e);
 	if (c->lora_modules_to_save.n)
 		TRY(runtime_untie(j->file, &j->model, e));
 	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
@@ -403,9 +430,10 @@ static int open_parts(struct job *j, enum dtype act, struct err *e)
 	return count_steps(j, e);
 }
 
-int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e)
+int job_open(const struct config *c, enum dtype act, const struct sample_set *samples,
+	     struct job *j_p, struct err *e)
 {
-	struct job j = { .cfg = c };
+	struct job j = { .cfg = c, .samples = samples };
 	int rc = open_parts(&j, act, e);
 	if (rc < 0) {
 		job_close(&j);

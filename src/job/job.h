@@ -38,7 +38,8 @@ struct job {
 	struct model_config model;
 	struct tokenizer *tok;
 	const struct chat_template *chat;
-	struct dataset *data;
+	struct dataset *data;             /* NULL: samples */
+	const struct sample_set *samples; /* of a model of one's own; borrowed */
 	struct batches *batches;
 	/* [npass] rows of a step's passes; NULL: gradient_accumulation_steps passes of
 	 * micro_batch_size. Set by job_set_passes() */
@@ -63,8 +64,10 @@ struct job {
 	char base_hash[BASE_HASH];       /* of the base model; "" before job_hash_base() */
 };
 
-/* `act` is the dtype of activations, decided by the devices. */
-int job_open(const struct config *c, enum dtype act, struct job *j_p, struct err *e);
+/* `act` is the dtype of activations, decided by the devices. `samples`: of a model of one's own,
+ * else NULL. */
+int job_open(const struct config *c, enum dtype act, const struct sample_set *samples,
+	     struct job *j_p, struct err *e);
 void job_close(struct job *j);
 /* The run's pass boundaries: their sum must be that of the configuration. Lists of passes that all
  * have micro_batch_size rows are the same as none. */

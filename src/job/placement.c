@@ -45,8 +45,11 @@ int chunk_stage_of_param(int stages, int chunks, const int64_t *first, const cha
 {
 	int64_t layers = first[stages * chunks];
 	long long layer;
-	if (sscanf(name, "model.layers.%lld.", &layer) != 1)
-		layer = !strncmp(name, "model.embed_tokens.", 19) ? -1 : layers;
+	/* of a model of one's own: "3.weight" (model/own.h) */
+	if (sscanf(name, "model.layers.%lld.", &layer) != 1 && sscanf(name, "%lld.", &layer) != 1)
+		layer = !strncmp(name, "model.embed_tokens.", 19) || !strncmp(name, "embed.", 6)
+				? -1
+				: layers;
 	else if (layer < 0 || layer >= layers)
 		return -1;
 	return chunk_stage_of_layer(stages, chunks, first, layer);

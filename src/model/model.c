@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/own.h"
 #include "model/rope.h"
 
 #include <stdio.h>
@@ -94,9 +95,23 @@ bool linear_has_bias(const struct model_config *c, enum linear l)
 	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias : l == LIN_O ? c->o_bias : c->mlp_bias;
 }
 
+static int64_t own_parameters(const struct own_model *m, bool products)
+{
+	struct own_param p;
+	char name[256];
+	int layer;
+	int64_t n = 0;
+	for (size_t i = 0; own_param_at(m, i, &p, name, &layer); i++)
+		if (!products || (p.ndim == 2 && layer >= 0))
+			n += p.dim[0] * p.dim[1];
+	return n;
+}
+
 int64_t model_layer_parameters(const struct model_config *c)
 {
 	int64_t n = 0;
+	if (c->own.n) /* they differ: the mean */
+		return own_parameters(&c->own, false) / c->layers;
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->hidden : 0;
 	if (c->qk_norm)
@@ -111,12 +126,16 @@ int64_t model_layer_parameters(const struct model_config *c)
 
 int64_t model_parameters(const struct model_config *c)
 {
+	if (c->own.n)
+		return own_parameters(&c->own, false);
 	return c->layers * model_layer_parameters(c) + c->hidden +
 	       c->vocab * c->hidden * (c->tied ? 1 : 2);
 }
 
 int64_t model_matmul_parameters(const struct model_config *c)
 {
+	if (c->own.n)
+		return own_parameters(&c->own, true);
 	int64_t n = c->vocab * c->hidden;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
@@ -124,6 +143,15 @@ int64_t model_matmul_parameters(const struct model_config *c)
 		n += c->layers * dim[0] * dim[1];
 	}
 	return n;
+}
+
+int64_t model_width(const struct model_config *c, int64_t index)
+{
+	const struct own_model *m = &c->own;
+	if (!m->n)
+		return c->hidden;
+	return index < c->layers ? own_count(&m->block[m->first[index]].in)
+				 : own_count(&m->loss.in);
 }
 
 /* ---- the keys ---- */
@@ -268,6 +296,11 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 	if (!f)
 		return refuse_family(where, type, e);
 	TRY(check_keys(j, f, where, e));
+	if (f->own) {
+		memset(c_p, 0, sizeof *c_p);
+		c_p->family = f->name;
+		return f->read(j, where, c_p, e);
+	}
 	TRY(check_fixed(j, f, where, e));
 	struct model_config c = { .family = f->name,
 				  .norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6,
@@ -306,6 +339,9 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 int model_knows_tensor(const struct model_config *c, const char *name)
 {
 	int at = 0;
+	struct own_param p;
+	if (c->own.n)
+		return own_param_find(&c->own, name, &p) ? 1 : -1;
 	if (!strcmp(name, "model.embed_tokens.weight") || !strcmp(name, "model.norm.weight"))
 		return 1;
 	if (!strcmp(name, "lm_head.weight"))

@@ -8,6 +8,8 @@
 #ifndef HS_MODEL_MODEL_H
 #define HS_MODEL_MODEL_H
 
+#include "model/own_spec.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,6 +77,9 @@ struct model_config {
 	int64_t rope_limit;
 	float long_freq[MODEL_HEAD_DIM_MOST / 2];
 	double dynamic_theta, dynamic_factor;
+	/* Of a model of one's own (own.n > 0): its blocks; of the above only family, layers, hidden
+	 * and vocab say something. */
+	struct own_model own;
 };
 
 struct model_family {
@@ -92,6 +97,7 @@ struct model_family {
 	bool gelu; /* the activation of the gate is gelu_pytorch_tanh; else silu */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
+	bool own; /* read() reads everything: it is no decoder */
 };
 
 const struct model_family *model_family_at(size_t i); /* NULL past the end */
@@ -104,6 +110,20 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 int64_t model_parameters(const struct model_config *c);
 int64_t model_matmul_parameters(const struct model_config *c);
 int64_t model_layer_parameters(const struct model_config *c);
+
+/* Numbers a row has between layer index-1 and layer `index`, from 0 to c->layers. */
+int64_t model_width(const struct model_config *c, int64_t index);
+
+/* Numbers of 4 bytes that a row of the input has, and that the loss compares a row with: one id and
+ * one label, unless it is a model of one's own. */
+static inline size_t model_input_words(const struct model_config *c)
+{
+	return c->own.n ? (size_t)own_input_words(&c->own) : 1;
+}
+static inline size_t model_target_words(const struct model_config *c)
+{
+	return c->own.n ? (size_t)own_target_words(&c->own) : 1;
+}
 
 const char *linear_name(enum linear l); /* "q_proj" */
 /* "self_attn.q_proj" */

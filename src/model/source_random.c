@@ -2,6 +2,7 @@
 /* source_random.c - random parameters in the shapes of a model, for measuring without a
  * model file. */
 #include "model/model.h"
+#include "model/own.h"
 #include "model/source.h"
 
 #include "base/rng.h"
@@ -13,6 +14,11 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 {
 	(void)e;
 	const struct model_config *c = ctx;
+	struct own_param p;
+	if (c->own.n && own_param_find(&c->own, name, &p)) {
+		*t = (struct source_tensor){ .ndim = p.ndim, .shape = { p.dim[0], p.dim[1] } };
+		return 1;
+	}
 	*t = (struct source_tensor){ .ndim = 1, .shape = { c->hidden, 1 } };
 	if (strstr(name, "embed_tokens") || strstr(name, "lm_head")) {
 		*t = (struct source_tensor){ .ndim = 2, .shape = { c->vocab, c->hidden } };
@@ -35,10 +41,15 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
 		       struct err *e)
 {
+	const struct model_config *c = ctx;
 	struct source_tensor t;
+	struct own_param p;
+	if (c->own.n && own_param_find(&c->own, name, &p)) {
+		own_first_values(&p, name, 1, row0, rows, dst);
+		return 0;
+	}
 	find_tensor(ctx, name, &t, e);
 	if (t.ndim == 1) {
-		const struct model_config *c = ctx;
 		float v = strstr(name, ".bias") ? 0 : 1 - c->norm_plus;
 		for (int64_t i = 0; i < rows; i++)
 			dst[i] = v;

@@ -5,16 +5,13 @@
  * backward. With it, only each layer's input stays, and backward runs the layer once more on
  * scratch memory. Both run the same ops on the same numbers, so both give the same gradients bit
  * for bit. */
-#include "model/decoder.h"
-#include "model/stage_pairs.h"
+#include "model/model_block.h"
+#include "model/slot_data.h"
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/rng.h"
 
 #include <limits.h>
-#include <math.h>
-#include <string.h>
 
 void slot_init(struct slot *sl, struct stage *s)
 {
@@ -34,56 +31,23 @@ void slot_release(struct slot *sl)
 	*sl = (struct slot){ 0 };
 }
 
-static int upload_ints(struct slot *sl, const int32_t *v, int64_t n, struct dev_ref *r_p,
-		       struct err *e)
-{
-	TRY(dmem_take(&sl->mem, (size_t)n * 4, r_p, e));
-	return dev_upload(*r_p, v, (size_t)n * 4, e);
-}
-
-/* Uploads the rows that are trained, and their labels. */
-static int upload_labels(struct slot *sl, struct err *e)
-{
-	int64_t n = sl->b.n, k = 0;
-	if (!mem_grow(&sl->rows, &sl->rows_cap, 2 * (size_t)n, sizeof *sl->rows) ||
-	    !mem_grow(&sl->losses, &sl->losses_cap, 2 * (size_t)n, sizeof *sl->losses))
-		return err_nomem(e, (unsigned long long)n * 8, "labels");
-	for (int64_t i = 0; i < n; i++) {
-		int32_t label = sl->b.label[i];
-		if (label < 0)
-			continue;
-		if (label >= sl->stage->cfg.vocab)
-			return err_set(e, ERR_INPUT,
-				       "token id %d is outside the model's vocabulary of %lld",
-				       label, (long long)sl->stage->cfg.vocab);
-		sl->rows[k] = (int32_t)i;
-		sl->rows[n + k] = label;
-		k++;
-	}
-	sl->trained = k;
-	TRY(dmem_take(&sl->mem, ((size_t)k + 1) * 4, &sl->thits, e));
-	TRY(upload_ints(sl, sl->rows, k, &sl->trows, e));
-	return upload_ints(sl, sl->rows + n, k, &sl->tlabels, e);
-}
-
 static bool is_noisy(const struct stage *s)
 {
 	return s->opt.lora.dropout > 0 || (s->front && s->opt.neftune > 0);
 }
 
-/* Uploads where each token stands: its row in the global batch, and its offset there. */
-static int upload_places(struct slot *sl, struct err *e)
+size_t stage_bytes(const struct stage *s, int64_t n, int64_t index)
 {
-	const struct stage_batch *b = &sl->b;
-	if (!mem_grow(&sl->place, &sl->place_cap, 2 * (size_t)b->n, sizeof *sl->place))
-		return err_nomem(e, (unsigned long long)b->n * 8, "places");
-	for (int64_t i = 0, r = 0; i < b->n; i++) {
-		while (b->row && r + 1 < b->nrows && i >= b->row[r + 1])
-			r++;
-		sl->place[2 * i] = (int32_t)(b->first_row + r);
-		sl->place[2 * i + 1] = (int32_t)(b->row ? i - b->row[r] : i);
-	}
-	return upload_ints(sl, sl->place, 2 * b->n, &sl->places, e);
+	return (size_t)(n * model_width(&s->cfg, index)) * dtype_size(s->opt.act);
+}
+
+/* Bytes of the largest activation of a microbatch of n rows. */
+static size_t widest(const struct stage *s, int64_t n)
+{
+	size_t most = 0;
+	for (int64_t i = s->opt.first; i <= s->opt.last; i++)
+		most = stage_bytes(s, n, i) > most ? stage_bytes(s, n, i) : most;
+	return most;
 }
 
 int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
@@ -100,27 +64,13 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	sl->mark = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->mark);
 	if (!sl->h || !sl->tape || !sl->mark)
 		return err_nomem(e, (unsigned long long)layers * 64, "a microbatch");
-	if (s->front) {
-		for (int64_t i = 0; i < b->n; i++)
-			if (b->id[i] < 0 || b->id[i] >= s->cfg.vocab)
-				return err_set(
-					e, ERR_INPUT,
-					"token id %d is outside the model's vocabulary of %lld",
-					b->id[i], (long long)s->cfg.vocab);
-		TRY(upload_ints(sl, b->id, b->n, &sl->ids, e));
-	}
-	TRY(upload_ints(sl, b->pos, b->n, &sl->pos, e));
-	TRY(upload_ints(sl, b->start, b->nseq + 1, &sl->starts, e));
-	TRY(rope_upload(&s->cfg, b->start, b->nseq, 0, &sl->mem, &sl->host, &sl->rope, e));
-	if (s->end)
-		TRY(upload_labels(sl, e));
-	size_t bytes = (size_t)(b->n * s->cfg.hidden) * dtype_size(s->opt.act);
+	TRY(s->blocks->begin(sl, e));
 	if (!s->front)
-		TRY(dmem_take(&sl->mem, bytes, &sl->in, e));
-	if (b->train && !s->opt.recompute)
-		TRY(dmem_take(&sl->mem, bytes, &sl->grad, e));
+		TRY(dmem_take(&sl->mem, stage_bytes(s, b->n, s->opt.first), &sl->in, e));
+	if (b->train && (!s->opt.recompute || widest(s, b->n) > stage_bytes(s, b->n, s->opt.last)))
+		TRY(dmem_take(&sl->mem, widest(s, b->n), &sl->grad, e));
 	if (b->train && s->opt.by_row && is_noisy(s))
-		TRY(upload_places(sl, e));
+		TRY(slot_upload_places(sl, e));
 	return 0;
 }
 
@@ -148,34 +98,14 @@ static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 			      .record = record };
 }
 
-/* y (N,C) = layer i of the stage on h (N,C). */
+/* y = layer i of the stage on h. */
 static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h,
 		     struct tensor **y_p, struct err *e)
 {
-	struct stage *s = sl->stage;
-	struct layer_context c = { .stage = s,
-				   .index = s->opt.first + i,
-				   .step = sl->b.step,
-				   .microbatch = sl->b.microbatch,
-				   .pos = sl->pos,
-				   .starts = sl->starts,
-				   .kstarts = sl->starts,
-				   .places = sl->places,
-				   .rope = sl->rope,
-				   .nseq = sl->b.nseq,
-				   .base = sl->b.base,
-				   .train = sl->b.train };
-	int rc = decoder_layer(t, &s->layer[i], &c, h, y_p, e);
-	return rc < 0 ? err_prefix(e, "layer %lld", (long long)c.index) : 0;
-}
-
-int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
-		struct tensor **y_p, struct err *e)
-{
-	const float exact = model_factor(s->cfg.embed_scale),
-		    factor = s->cfg.embed_rounded ? dtype_round(s->opt.act, exact) : exact;
-	TRY(op_embed_apply(t, s->embed, ids, n, y_p, e));
-	return factor == 1 ? 0 : op_add_apply(t, *y_p, factor, NULL, y_p, e);
+	const struct stage *s = sl->stage;
+	const int64_t index = s->opt.first + i;
+	int rc = s->blocks->layer.forward(sl, t, index, h, y_p, e);
+	return rc < 0 ? err_prefix(e, "layer %lld", (long long)index) : 0;
 }
 
 static int layer_queued(const struct stage *s, bool last, struct err *e)
@@ -188,89 +118,32 @@ static int layer_needed(const struct stage *s, int layer, struct err *e)
 	return s->before ? s->before(s->between_ctx, layer, e) : 0;
 }
 
-/* NEFTune (Jain et al. 2023, arXiv 2310.05914): x (N,C) += a/sqrt(T C) * u, u uniform in [-1, 1), T
- * being the length of the sequence. */
-static int add_noise(struct slot *sl, struct tensor *x, struct err *e)
-{
-	struct stage *s = sl->stage;
-	const int64_t n = sl->b.n, c = s->cfg.hidden;
-	struct dmem_mark k = dmem_mark(s->scratch);
-	struct dev_ref a;
-	if (!mem_grow(&sl->noise, &sl->noise_cap, (size_t)n, sizeof *sl->noise))
-		return err_nomem(e, (size_t)n * sizeof *sl->noise, "noise");
-	for (int64_t i = 0; i < sl->b.nseq; i++) {
-		const int32_t from = sl->b.start[i], to = sl->b.start[i + 1];
-		for (int32_t j = from; j < to; j++)
-			sl->noise[j] = s->opt.neftune / sqrtf((float)(to - from) * (float)c);
-	}
-	uint64_t key = rng_fold(s->opt.seed, 0x6e656674); /* "neft" */
-	key = rng_fold(key, sl->b.step);
-	if (!s->opt.by_row)
-		key = rng_fold(key, sl->b.microbatch);
-	TRY(dmem_take(s->scratch, (size_t)n * 4, &a, e));
-	TRY(dev_upload(a, sl->noise, (size_t)n * 4, e));
-	const union dev_arg arg[] = { { .b = x->at }, { .b = a }, { .b = sl->places },
-				      { .i = n },     { .i = c }, { .u = key } };
-	TRY(dev_launch(s->dev, K_noise, s->opt.act, arg, e));
-	dmem_back(s->scratch, k);
-	return 0;
-}
-
-/* Leaves the input of the first layer, (N,C), at h[0]. */
+/* Leaves the input of the first layer, (N,W), at h[0]. */
 static int run_front(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
-	const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
+	const int64_t dim[2] = { sl->b.n, model_width(&s->cfg, s->opt.first) };
 	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
 	if (s->front)
-		TRY(stage_embed(&t, s, sl->ids, sl->b.n, &sl->h[0], e));
+		TRY(s->blocks->front.forward(sl, &t, -1, NULL, &sl->h[0], e));
 	else
 		TRY(tape_tensor(&t, s->opt.act, 2, dim, sl->in, &sl->h[0], e));
-	if (s->front && sl->b.train && s->opt.neftune > 0)
-		TRY(add_noise(sl, sl->h[0], e));
 	sl->h[0]->needs_grad = sl->b.train && s->needs[0];
 	sl->front_tape = t.last;
 	return 0;
 }
 
-static int add_losses(struct slot *sl, const struct tensor *loss, struct err *e)
-{
-	TRY(dev_download(sl->losses, loss->at, (size_t)sl->trained * 4, e));
-	TRY(dev_download(sl->losses + sl->trained, sl->thits, (size_t)sl->trained * 4, e));
-	for (int64_t i = 0; i < sl->trained; i++) {
-		sl->loss += (double)sl->losses[i];
-		sl->hits += sl->losses[sl->trained + i] > 0;
-	}
-	return 0;
-}
-
-/* Losses and their sum from h (N,C), the output of the last layer. */
 static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
-	struct tensor *x, *loss;
-	struct dev_ref weight = DEV_NONE;
+	struct tensor *loss = NULL;
 	sl->loss = 0;
 	sl->hits = 0;
-	if (!sl->trained)
-		return 0;
-	TRY(op_rmsnorm_apply(&t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
-			     s->cfg.norm_plus, &x, e));
-	if (sl->b.pairs)
-		TRY(stage_pairs_weigh(sl, &t, x, &weight, e));
-	if (sl->b.pairs && !sl->b.train)
-		return 0;
-	TRY(op_loss_apply(&t, x, s->head, sl->trows, sl->tlabels, sl->thits, weight, sl->trained,
-			  model_factor(s->cfg.logit_scale), (float)s->cfg.logit_cap,
-			  sl->b.scale > 0 ? sl->b.scale : 1, &loss, e));
+	TRY(s->blocks->end.forward(sl, &t, INT_MAX, h, &loss, e));
 	sl->end_tape = t.last;
-	if (!sl->b.pairs)
-		TRY(add_losses(sl, loss, e));
-	if (loss->needs_grad)
-		/* any seed will do: op_loss computed its gradient in its forward */
-		TRY(tape_seed(&t, loss, loss->at, e));
-	return 0;
+	/* any seed will do: the end computes its gradient in its forward */
+	return loss && loss->needs_grad ? tape_seed(&t, loss, loss->at, e) : 0;
 }
 
 int stage_forward(struct slot *sl, struct err *e)
@@ -282,7 +155,8 @@ int stage_forward(struct slot *sl, struct err *e)
 	for (int64_t i = 0; i < layers; i++) {
 		TRY(layer_needed(s, (int)(s->opt.first + i), e));
 		sl->mark[i] = dmem_mark(&sl->mem);
-		if (i == 1 && sl->b.train) /* the other layers keep as much as the first */
+		if (i == 1 && sl->b.train &&
+		    s->blocks->alike) /* the other layers keep as much as the first */
 			dmem_expect(&sl->mem,
 				    (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {
@@ -293,10 +167,10 @@ int stage_forward(struct slot *sl, struct err *e)
 			continue;
 		}
 		/* only the output stays; without training not even the input */
-		const int64_t dim[2] = { sl->b.n, s->cfg.hidden };
+		const int64_t dim[2] = { sl->b.n, model_width(&s->cfg, s->opt.first + i + 1) };
 		struct tape t = tape_for(sl, false, s->scratch);
 		struct tensor *y;
-		if (sl->b.train || i == 0)
+		if (sl->b.train || i == 0 || tensor_cols(sl->h[i]) != dim[1])
 			TRY(tape_new(&t, &sl->mem, s->opt.act, 2, dim, &sl->h[i + 1], e));
 		else
 			sl->h[i + 1] = sl->h[i];
@@ -308,7 +182,7 @@ int stage_forward(struct slot *sl, struct err *e)
 		TRY(layer_queued(s, i + 1 == layers, e));
 	}
 	sl->out = sl->h[layers]->at;
-	if (sl->b.train && s->opt.recompute) /* backward needs the inputs alone */
+	if (sl->b.train && !sl->grad.buf) /* recomputed: backward needs the inputs alone */
 		sl->grad = sl->out;
 	if (s->end) {
 		TRY(layer_needed(s, INT_MAX, e));
@@ -376,8 +250,7 @@ int stage_backward_part(struct slot *sl, int part, int parts, struct err *e)
 		      lo = part_end(s, part + 1, parts);
 	struct dmem_mark k = dmem_mark(s->scratch);
 	if (s->end && part == 0 && !sl->trained) {
-		TRY(dev_zero(sl->grad, (size_t)(sl->b.n * s->cfg.hidden) * dtype_size(s->opt.act),
-			     e));
+		TRY(dev_zero(sl->grad, stage_bytes(s, sl->b.n, s->opt.last), e));
 	} else if (s->end && part == 0) {
 		TRY(run_back(sl, sl->end_tape, sl->h[layers], e));
 		dmem_back(s->scratch, k);

@@ -36,6 +36,7 @@
 #include "tensor/ops.h"
 
 struct err;
+struct model_blocks;
 
 struct stage_options {
 	int64_t first, last; /* layers */
@@ -76,6 +77,7 @@ struct stage {
 	struct dev *dev;
 	struct model_config cfg;
 	struct stage_options opt;
+	const struct model_blocks *blocks; /* of which it has the layers of opt (model_block.h) */
 	bool front, end;
 	/* all, in the order front, layers, end; within a layer in the order of the computation */
 	struct param *param;
@@ -154,6 +156,8 @@ struct slot {
 	size_t pair_cap;
 };
 
+/* Bytes of an activation of n rows between layers index-1 and index. */
+size_t stage_bytes(const struct stage *s, int64_t n, int64_t index);
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,
 		const struct stage_options *o, const struct weight_source *src, struct err *e);
 void stage_release(struct stage *s);

@@ -16,7 +16,8 @@ static const double least_norm = 1e-7, rms = 0.2;
 
 static bool orthogonal(const char *name, int ndim)
 {
-	return ndim == 2 && !strstr(name, "embed_tokens") && !strstr(name, "lm_head");
+	return ndim == 2 && !strstr(name, "embed_tokens") && !strstr(name, "lm_head") &&
+	       strncmp(name, "embed.", 6);
 }
 
 static int states(const char *name, int ndim, const int64_t *dim,

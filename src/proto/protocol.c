@@ -394,8 +394,10 @@ static void put_batch(struct wire_writer *w, const struct microbatch *mb, enum r
 	wire_put_u32(w, nrows);
 	wire_put_bytes(w, mb->row ? mb->row : one, ((size_t)nrows + 1) * 4);
 	wire_put_bytes(w, mb->start, ((size_t)mb->nseq + 1) * 4);
-	wire_put_bytes(w, mb->id, ids ? (size_t)mb->n * 4 : 0);
-	wire_put_bytes(w, mb->label, labels ? (size_t)mb->n * 4 : 0);
+	const size_t id = mb->id_words ? mb->id_words : 1,
+		     label = mb->label_words ? mb->label_words : 1;
+	wire_put_bytes(w, mb->id, ids ? mb->n * id * 4 : 0);
+	wire_put_bytes(w, mb->label, labels ? mb->n * label * 4 : 0);
 	pairs_put(w, labels ? mb->pairs : NULL, mb->nseq, mb->nrows);
 }
 
@@ -415,7 +417,7 @@ int batch_write(const struct microbatch *mb, enum round round, uint64_t step, ui
 	return wire_write_end(&w, n_p, e);
 }
 
-int batch_read(const void *payload, size_t size, bool ids, bool labels, struct batch_store *b,
+int batch_read(const void *payload, size_t size, size_t ids, size_t labels, struct batch_store *b,
 	       struct err *e)
 {
 	struct wire_reader r = wire_read(payload, size);
@@ -451,8 +453,8 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		return err_set(e, ERR_PROTOCOL, "BATCH: a temperature of %g with top_p %g",
 			       h.draw.temperature, h.draw.top_p);
 	if (!h.microbatches || h.microbatches > 1u << 20 || !n || n > 1u << 26 || !h.nseq ||
-	    h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 || nid != (ids ? n * 4 : 0) ||
-	    nlabel != (labels ? n * 4 : 0))
+	    h.nseq > h.n || nstart != ((size_t)h.nseq + 1) * 4 || nid != n * ids * 4 ||
+	    nlabel != n * labels * 4)
 		return err_set(e, ERR_PROTOCOL,
 			       "BATCH: %u tokens in %u sequences with %zu, %zu and %zu bytes of "
 			       "places, ids and labels",
@@ -462,13 +464,15 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		return err_set(e, ERR_PROTOCOL,
 			       "BATCH: %u rows from row %u on with %zu bytes of places", h.nrows,
 			       h.first_row, nrow);
-	if (!mem_grow(&b->mem, &b->cap, 3 * n + h.nseq + h.nrows + 2, sizeof *b->mem))
-		return err_nomem(e, n * 16, "a microbatch");
+	const size_t id_words = ids ? ids : 1, label_words = labels ? labels : 1;
+	if (!mem_grow(&b->mem, &b->cap, (1 + id_words + label_words) * n + h.nseq + h.nrows + 2,
+		      sizeof *b->mem))
+		return err_nomem(e, nid + nlabel, "a microbatch");
 	b->head = h;
 	b->id = b->mem;
-	b->pos = b->id + n;
+	b->pos = b->id + n * id_words;
 	b->label = b->pos + n;
-	b->start = b->label + n;
+	b->start = b->label + n * label_words;
 	b->row = b->start + h.nseq + 1;
 	memcpy(b->row, row, nrow);
 	memcpy(b->start, start, nstart);
@@ -491,7 +495,7 @@ int batch_read(const void *payload, size_t size, bool ids, bool labels, struct b
 		for (int32_t i = b->start[s]; i < b->start[s + 1]; i++)
 			b->pos[i] = i - b->start[s];
 	}
-	return pairs_take(&pairs, labels, b, e);
+	return pairs_take(&pairs, labels > 0, b, e);
 }
 
 /* ---- the small ones ---- */

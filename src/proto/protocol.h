@@ -107,7 +107,8 @@ int batch_write(const struct microbatch *mb, enum round round, uint64_t step, ui
 		float scale, const struct draw *draw, bool ids, bool labels, void *out, size_t cap,
 		size_t *n_p, struct err *e);
 /* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
- * from start. */
+ * from start. `ids`, `labels`: numbers of each a token has (model/own.h: several); 0: there are
+ * none. */
 struct batch_store {
 	struct batch_head head;
 	int32_t *id, *pos, *label, *start, *row;
@@ -116,7 +117,7 @@ struct batch_store {
 	double *pair;
 	size_t cap, pair_cap;
 };
-int batch_read(const void *payload, size_t n, bool ids, bool labels, struct batch_store *b,
+int batch_read(const void *payload, size_t n, size_t ids, size_t labels, struct batch_store *b,
 	       struct err *e);
 
 /* LOSS: of one microbatch. */

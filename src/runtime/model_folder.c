@@ -114,7 +114,7 @@ static int make_tokenizer(const struct model_file *base, const char *dir, struct
 	return rc;
 }
 
-static int write_config(const struct model_file *base, const char *dir, enum dtype dtype,
+int model_folder_config(const struct model_file *base, const char *dir, enum dtype dtype,
 			struct err *e)
 {
 	static const char *const words[] = {
@@ -146,7 +146,7 @@ int model_folder_write(struct model_file *base, const char *dir, enum dtype dtyp
 	}
 	if (!generation)
 		TRY(make_generation(base, dir, e));
-	return write_config(base, dir, dtype, e);
+	return model_folder_config(base, dir, dtype, e);
 }
 
 int model_folder_check(const struct model_file *base, struct err *e)

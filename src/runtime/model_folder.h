@@ -17,6 +17,9 @@ struct err;
 
 /* Into the existing folder `dir`; `dtype`: of the weights there. */
 int model_folder_write(struct model_file *base, const char *dir, enum dtype dtype, struct err *e);
+/* Its config.json alone: of a model without a tokenizer. */
+int model_folder_config(const struct model_file *base, const char *dir, enum dtype dtype,
+			struct err *e);
 /* ERR_UNSUPPORTED for what config.json has no words for; asked before the work. */
 int model_folder_check(const struct model_file *base, struct err *e);
 /* Whether a model's folder has files of these names beside its weights. */

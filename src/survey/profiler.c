@@ -659,7 +659,7 @@ int profiler_config(const struct config *c, const struct join_options *g,
 	int rc = 0;
 	if (!cluster)
 		TRY(join_device(c, spec, &act, e));
-	TRYOUT(job_open(c, act, &job, e));
+	TRYOUT(job_open(c, act, NULL, &job, e));
 	TRYOUT(cluster ? join_cluster(&job, g, &a, &seat, &s, e)
 		       : join_threads(&job, &device, 1, &a, &seat, &s, e));
 	TRYOUT(profiler_run(s, o, p_p, e));

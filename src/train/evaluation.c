@@ -54,7 +54,7 @@ int evaluation_refer(struct batches *b, struct rounds *p, size_t i, struct err *
 
 static void add_parts(const struct evaluation *v, size_t from, uint32_t n, struct train_part *part)
 {
-	for (uint32_t m = 0; m < n; m++) {
+	for (uint32_t m = 0; v->sources && m < n; m++) {
 		const struct loss_message *l = &v->rounds->loss[m];
 		struct train_part *p = &part[batches_val_source(v->batches, from + m)];
 		p->loss += l->sum;

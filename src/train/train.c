@@ -54,7 +54,7 @@ static int evaluate(struct trainer *t, double *loss_p, struct err *e)
 				      .rounds = &t->rounds,
 				      .sink = t->sink,
 				      .source = t->cfg->datasets,
-				      .sources = t->cfg->ndatasets };
+				      .sources = t->o->samples ? 0 : t->cfg->ndatasets };
 	return evaluation_run(&v, t->st.step, loss_p, e);
 }
 
@@ -123,6 +123,8 @@ static int one_step(struct trainer *t, struct err *e)
 	s.skipped = !isfinite(s.loss) || !isfinite(s.grad_norm);
 	s.learning_rate = lr_at(t->job->curve, t->st.rules.lr, c->learning_rate, s.step, s.total,
 				t->job->warmup_steps, &t->job->lr_shape);
+	if (t->sink->rate)
+		s.learning_rate = t->sink->rate(t->sink->ctx, s.step, s.learning_rate);
 	/* as torch.nn.utils.clip_grad_norm_ */
 	double clip = c->max_grad_norm > 0 ? c->max_grad_norm / (s.grad_norm + 1e-6) : 1;
 	struct step_message m = { .apply = !s.skipped,
@@ -346,7 +348,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	buf_init(&t->record);
 	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
-	TRYOUT(job_open(c, act, &job, e));
+	TRYOUT(job_open(c, act, o->samples, &job, e));
 	if (o->place)
 		*place = *o->place;
 	else

@@ -107,6 +107,8 @@ struct train_sink {
 	int (*eval)(void *ctx, const struct train_eval *v, struct err *e);
 	/* progress within a long activity */
 	void (*part)(void *ctx, const char *what, uint64_t done, uint64_t all);
+	/* The learning rate of a step, which the curve would have: the one that is used. */
+	double (*rate)(void *ctx, uint64_t step, double rate);
 	/* a sample prompt's answer */
 	int (*sample)(void *ctx, uint64_t step, const char *prompt, const char *text,
 		      struct err *e);
@@ -141,6 +143,8 @@ struct train_options {
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
 	char *const *program;
 	const struct ranks *ranks; /* NULL: not started by mpirun or srun (ranks.h) */
+	const struct sample_set
+		*samples; /* of a model of one's own; else NULL (data/sample_set.h) */
 };
 
 int train_run(const struct config *c, const struct train_options *o, const struct train_sink *sink,

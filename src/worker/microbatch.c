@@ -35,9 +35,11 @@ static bool is_parked(const struct worker *w, int chunk)
 	return w->park.on && w->train && !w->model.chunk[chunk].end;
 }
 
-static size_t activation_bytes(const struct slot *sl)
+/* Of the output of the slot's stage, or of its input. */
+static size_t activation_bytes(const struct slot *sl, bool out)
 {
-	return (size_t)(sl->b.n * sl->stage->cfg.hidden) * dtype_size(sl->stage->opt.act);
+	const struct stage_options *o = &sl->stage->opt;
+	return stage_bytes(sl->stage, sl->b.n, out ? o->last : o->first);
 }
 
 int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e)
@@ -103,7 +105,7 @@ int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct
 	if (w->plan.crew.stages > 1 || there.chunk < 0 || there.chunk >= w->plan.crew.chunks)
 		return 0;
 	TRY(worker_open_slot(w, i, &from, e));
-	const size_t bytes = activation_bytes(from);
+	const size_t bytes = activation_bytes(from, forward);
 	if (is_parked(w, forward ? i->chunk : there.chunk))
 		return park_put(&w->park, forward ? PARK_IN : PARK_GRAD, there.chunk, i->microbatch,
 				from, forward ? from->out : from->grad, bytes, e);
@@ -124,8 +126,8 @@ int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, 
 		return 0;
 	}
 	TRY(exchange_flush(&w->exchange, e)); /* one download at a time */
-	TRY(park_put(&w->park, PARK_IN, i->chunk, i->microbatch, sl, sl->in, activation_bytes(sl),
-		     e));
+	TRY(park_put(&w->park, PARK_IN, i->chunk, i->microbatch, sl, sl->in,
+		     activation_bytes(sl, false), e));
 	return park_settle(&w->park, e);
 }
 

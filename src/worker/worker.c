@@ -234,8 +234,8 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	TRY(plan_message_read(f->payload, f->size, &w->plan, e));
 	w->planned = true;
 	w->orders.member = FRAME_MEMBER(w->plan.self);
-	w->orders.front = plan_is_front(&w->plan);
-	w->orders.end = plan_is_end(&w->plan);
+	w->orders.ids = plan_is_front(&w->plan) ? model_input_words(&w->plan.cfg) : 0;
+	w->orders.labels = plan_is_end(&w->plan) ? model_target_words(&w->plan.cfg) : 0;
 	w->orders.prefer = &w->plan.opt.prefer;
 	w->beat = (struct beat){ .link = w->env->coordinator,
 				 .job = w->env->job,

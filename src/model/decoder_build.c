@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decoder_build.c - see decoder_build.h. */
+#include "model/decoder_build.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static int add_lora(struct stage_builder *b, int layer, enum linear l, struct lora *out,
+		    struct err *e)
+{
+	struct stage *s = b->s;
+	const struct lora_options *o = &s->opt.lora;
+	int64_t dim[2], shape[2][2];
+	linear_dims(&s->cfg, l, dim);
+	shape[0][0] = shape[1][1] = lora_rank(o, layer, l);
+	shape[0][1] = dim[1];
+	shape[1][0] = dim[0];
+	struct param *p[2];
+	for (int i = 0; i < 2; i++) {
+		char name[128];
+		snprintf(name, sizeof name, "model.layers.%d.%s.lora_%c.weight", layer,
+			 linear_path(l), "AB"[i]);
+		const char *kept = arena_strdup(&s->names, name);
+		int64_t n = shape[i][0] * shape[i][1];
+		if (!kept || !mem_grow(&b->part, &b->cap, (size_t)n, sizeof *b->part))
+			return err_nomem(e, (unsigned long long)n * 4, name);
+		p[i] = &s->param[s->nparam];
+		TRY(stage_param_plain(b, p[i], kept, 2, shape[i], true, e));
+		s->nparam++;
+		p[i]->layer = layer;
+		if (i == 0)
+			lora_init_a(o->seed, name, dim[1], b->part, n);
+		else
+			memset(b->part, 0, (size_t)n * 4);
+		TRY(param_upload_f32(p[i], 0, n, b->part, e));
+	}
+	p[1]->rate = o->b_rate;
+	*out = (struct lora){
+		.a = p[0], .b = p[1], .scale = lora_factor(o, l), .dropout = o->dropout
+	};
+	return 0;
+}
+
+/* DoRA begins with the norms of the weight's rows. */
+static int add_magnitudes(struct stage_builder *b, int layer, enum linear l, const struct param *w,
+			  struct lora *lora, struct err *e)
+{
+	struct stage *s = b->s;
+	struct param *p = &s->param[s->nparam];
+	char name[128];
+	snprintf(name, sizeof name, "model.layers.%d.%s.lora_magnitude_vector", layer,
+		 linear_path(l));
+	const char *kept = arena_strdup(&s->names, name);
+	if (!kept || !mem_grow(&b->part, &b->cap, (size_t)w->dim[0], sizeof *b->part))
+		return err_nomem(e, (unsigned long long)w->dim[0] * 4, name);
+	if (w->gathered)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "peft_use_dora with 'shard: parameters' is not supported");
+	TRY(stage_param_plain(b, p, kept, 1, w->dim, true, e));
+	s->nparam++;
+	p->layer = layer;
+	lora->m = p;
+	struct dmem_mark k = dmem_mark(s->scratch);
+	struct dev_ref norm;
+	TRY(dmem_take(s->scratch, (size_t)w->dim[0] * 4, &norm, e));
+	TRY(weight_row_norms(&w->w, NULL, NULL, 0, s->scratch, s->opt.act, norm, e));
+	TRY(dev_download(b->part, norm, (size_t)w->dim[0] * 4, e));
+	dmem_back(s->scratch, k);
+	return param_upload_f32(p, 0, w->dim[0], b->part, e);
+}
+
+static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, struct layer *l,
+		    struct err *e)
+{
+	const struct model_config *c = &b->s->cfg;
+	const char *which = layer_norm_name(c, n);
+	char name[128];
+	if (!which)
+		return 0;
+	snprintf(name, sizeof name, "model.layers.%lld.%s.weight", (long long)index, which);
+	return stage_param_add(b, (int)index, name, 1, &c->hidden, false, &l->norm[n], e);
+}
+
+int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
+{
+	struct stage *s = b->s;
+	struct layer *l = &s->layer[index - s->opt.first];
+	const struct model_config *c = &s->cfg;
+	char name[128];
+	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
+	char *rest = name + at;
+	size_t room = sizeof name - (size_t)at;
+	static const enum linear order[] = { LIN_QKV,     LIN_Q,    LIN_K,  LIN_V,   LIN_O,
+					     LIN_GATE_UP, LIN_GATE, LIN_UP, LIN_DOWN };
+	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
+	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
+		const enum linear i = order[k];
+		int64_t dim[2];
+		linear_dims(c, i, dim);
+		if (i == LIN_GATE_UP) {
+			TRY(add_norm(b, index, NORM_ATTN_OUT, l, e));
+			TRY(add_norm(b, index, NORM_MLP_IN, l, e));
+		}
+		if (!model_has_linear(c, i))
+			continue;
+		snprintf(rest, room, "%s.weight", linear_path(i));
+		TRY(stage_param_add(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
+		if (linear_has_bias(c, i)) {
+			snprintf(rest, room, "%s.bias", linear_path(i));
+			TRY(stage_param_add(b, (int)index, name, 1, dim, false, &l->lin[i].bias,
+					    e));
+		}
+		if (c->qk_norm && i <= LIN_K) {
+			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
+			const int64_t width = qk_norm_width(c, i);
+			TRY(stage_param_add(b, (int)index, name, 1, &width, false,
+					    i == LIN_Q ? &l->qnorm : &l->knorm, e));
+		}
+		if (!lora_rank(&s->opt.lora, index, i))
+			continue;
+		TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
+		if (s->opt.lora.dora)
+			TRY(add_magnitudes(b, (int)index, i, l->lin[i].w, &l->lin[i].lora, e));
+	}
+	return add_norm(b, index, NORM_MLP_OUT, l, e);
+}
+
+/* The head (V,C). */
+static int add_head(struct stage_builder *b, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct model_config *c = &s->cfg;
+	const int64_t table[2] = { c->vocab, c->hidden };
+	if (!c->tied)
+		return stage_param_add(b, INT_MAX, "lm_head.weight", 2, table, false, &s->head, e);
+	struct param *embed = s->front ? s->embed : s->opt.embed;
+	if (embed && !embed->trainable) {
+		s->head = embed;
+		return 0;
+	}
+	if (!embed) {
+		TRY(stage_param_add(b, INT_MAX, "model.embed_tokens.weight", 2, table, false,
+				    &s->head, e));
+		if (s->head->trainable)
+			param_to_replica(s->head);
+		return 0;
+	}
+	s->head = &s->param[s->nparam];
+	TRY(param_init_replica(s->head, embed, e));
+	s->head->layer = INT_MAX;
+	s->nparam++;
+	return 0;
+}
+
+int decoder_build_front(struct stage_builder *b, int64_t index, struct err *e)
+{
+	const struct model_config *c = &b->s->cfg;
+	const int64_t table[2] = { c->vocab, c->hidden };
+	return stage_param_add(b, (int)index, "model.embed_tokens.weight", 2, table, false,
+			       &b->s->embed, e);
+}
+
+int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
+{
+	struct stage *s = b->s;
+	TRY(stage_param_add(b, (int)index, "model.norm.weight", 1, &s->cfg.hidden, false, &s->norm,
+			    e));
+	return add_head(b, e);
+}
+
+size_t decoder_params(const struct model_config *c, bool layer)
+{
+	(void)c;
+	return layer ? NORM_COUNT + 2 + LIN_COUNT * 5 : 3;
+}
