@@ -2,6 +2,7 @@
 # HeteroShard. `make` builds; `make deps` installs the packages it needs, `make install` the
 # program with manual pages, completion and a unit; `make deb`, `make dist`, `make wheel` make
 # packages. `make test`, `make demo` and `make demo-mixed` install what they need, build and run.
+# `make lib` builds the library for programs (include/heteroshard.h), `make install-lib` copies it.
 # Also: `make lint`, `make bench`, `make fuzz`, `make fuzz-long`, `make test-long`.
 #   PREFIX=/usr/local                 where `make install` puts bin/heteroshard (DESTDIR before it)
 #   SAN=address,undefined | thread    sanitizer build, in its own folder
@@ -129,6 +130,22 @@ $(LIB): $(OBJ)
 	@rm -f $@
 	@ar rcs $@ $^
 
+# The shared library: the same objects. These use variables of other libraries, or of each thread,
+# and must be compiled for it. EXTRA_CFLAGS=-fPIC where the compiler does not make
+# position-independent programs by itself.
+PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda
+$(PIC:%=$(BUILD)/%.o): CFLAGS += -fPIC
+$(PIC:%=$(BUILD)/%.o): Makefile
+SONAME  := libheteroshard.so.0
+SHARED  := $(BUILD)/$(SONAME)
+.PHONY: lib install-lib
+lib: $(LIB) $(SHARED)
+$(SHARED): $(OBJ) packaging/libheteroshard.map
+	@echo "  LD $@"
+	@$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic $(LDFLAGS) \
+		-Wl,--version-script=packaging/libheteroshard.map \
+		$(filter-out $(BUILD)/cli/%,$(OBJ)) $(LDLIBS) -o $@
+
 $(BIN): $(BUILD)/cli/main.o $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LINK_FIRST) $(LDLIBS) -o $@
@@ -215,7 +232,7 @@ test: deps mpi libedit netns
 ziglang: | $(DEPS_OK)
 	@scripts/fetch-ziglang.sh >/dev/null || \
 		echo "the kernels are not compiled for all AMD cards: clang cannot be had"
-run-tests: $(BIN) $(TESTS) $(DRIVERS) | ziglang
+run-tests: $(BIN) $(TESTS) $(DRIVERS) $(if $(SAN),,$(SHARED)) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
@@ -234,9 +251,22 @@ test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
 PAGES_BY ?= $(BIN)
 share    := $(DESTDIR)$(PREFIX)/share
 COMMANDS := $(shell sed -nE 's/^COMMAND.([a-z_]+),.*/\1/p' src/cli/command.def)
-install: $(BIN) install-data
+.PHONY: install-program
+install: install-program install-lib
+install-program: $(BIN) install-data
 	@install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/heteroshard
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/heteroshard"
+install-lib: lib
+	@install -D -m 644 include/heteroshard.h $(DESTDIR)$(PREFIX)/include/heteroshard.h
+	@install -D -m 644 $(LIB) $(DESTDIR)$(PREFIX)/lib/libheteroshard.a
+	@install -D -m 755 $(SHARED) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libheteroshard.so
+	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: heteroshard' \
+		'Description: models of your own, trained over unlike devices' \
+		'Version: $(VERSION)' 'Cflags: -I$${prefix}/include' \
+		'Libs: -L$${prefix}/lib -lheteroshard' 'Libs.private: -fopenmp $(LDLIBS)' \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/heteroshard.pc
 .PHONY: install-data
 install-data: $(BIN)
 	@mkdir -p $(share)/man/man1 $(share)/bash-completion/completions \
@@ -257,6 +287,8 @@ uninstall:
 		$(share)/zsh/vendor-completions/_heteroshard \
 		$(DESTDIR)$(UNITS)/heteroshard-worker.service
 	@rm -rf $(share)/heteroshard
+	@cd $(DESTDIR)$(PREFIX) && rm -f include/heteroshard.h lib/pkgconfig/heteroshard.pc \
+		lib/libheteroshard.a lib/libheteroshard.so lib/$(SONAME)
 
 # Packages; the same source gives the same bytes. SOURCE_DATE_EPOCH: the time of their files, that
 # of the commit.
@@ -265,7 +297,7 @@ export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),17
 PACKAGE := $(BUILD)/package
 .PHONY: deb dist wheel
 deb: $(BIN)
-	@rm -rf $(BUILD)/deb && $(MAKE) -s install DESTDIR=$(BUILD)/deb PREFIX=/usr \
+	@rm -rf $(BUILD)/deb && $(MAKE) -s install-program DESTDIR=$(BUILD)/deb PREFIX=/usr \
 		UNITS=/lib/systemd/system
 	@scripts/package/deb.sh $(BUILD)/deb $(PACKAGE) $(VERSION)
 dist:

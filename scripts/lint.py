@@ -45,6 +45,7 @@ RANK = {
     "survey": 12,
     "train": 13,
     "trial": 14,
+    "api": 14,
     "cli": 15,
 }
 BANNED = {

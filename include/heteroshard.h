@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heteroshard.h - a model of your own and data of your own, trained by the engine of HeteroShard on
+ * one device or on several machines. docs/api.md is the tutorial.
+ *
+ * C11 and C++17. Names begin with hs_ or HS_.
+ *
+ * Errors are values. A function that can fail returns 0 or one of the negative HS_E_ codes, and
+ * writes one line that says what failed, on what, and what to do into the hs_error it was given
+ * (which may be NULL). Outputs are set only on success.
+ *
+ * Nothing here prints, ends the process or installs a signal handler. What the engine has to say
+ * goes to the function of hs_set_log(), or nowhere.
+ *
+ * Threads. Functions that take different models may run in different threads at once. A model
+ * belongs to one call at a time: while hs_train() or hs_evaluate() uses it, every other call with
+ * it, from whatever thread, is the error HS_E_USAGE. Callbacks run in the thread that called
+ * hs_train(). One hs_train() runs in a process at a time.
+ *
+ * Ownership. What a function creates is released by the _free or _release function that its comment
+ * names. Strings and arrays that are passed in are borrowed for the call. A model that was freed,
+ * or is NULL, is the error HS_E_USAGE.
+ *
+ * Versions. HS_API_VERSION grows when something is added; what is there keeps its meaning as long
+ * as the library's soname is the same. A struct with `size` as its first member grows at its end:
+ * make it with its _init function. What is to go is marked as deprecated for one minor version
+ * first. */
+#ifndef HETEROSHARD_H
+#define HETEROSHARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HS_API_VERSION 1
+
+enum {
+	HS_E_USAGE = -1,       /* wrong arguments, a setting, a model's text */
+	HS_E_INPUT = -2,       /* a file or a sample that is not as it must be */
+	HS_E_UNSUPPORTED = -3, /* well-formed, but not possible here */
+	HS_E_IO = -4,          /* the operating system refused (full disk, permission) */
+	HS_E_NOMEM = -5,       /* memory, of the host or of a device */
+	HS_E_DEVICE = -6,      /* a device or its driver */
+	HS_E_NET = -7,         /* a link or a worker is lost */
+	HS_E_PROTOCOL = -8,    /* the other side does not follow the protocol */
+	HS_E_CANCELLED = -9,   /* it was asked to stop */
+	HS_E_INTERNAL = -10    /* a mistake of this library */
+};
+
+typedef struct hs_error {
+	int code; /* 0 or an HS_E_ code */
+	char text[1024];
+} hs_error;
+
+/* "0.1.0", and the HS_API_VERSION that the library was built with. */
+const char *hs_version(void);
+int hs_api_version(void);
+
+/* From now on `fn` gets what the engine says: `level` 0 debug, 1 information, 2 warning, 3 error;
+ * `line` has no end of line. It may be called from any thread, one call at a time, and must not
+ * call this library. NULL: nobody is told. */
+typedef void (*hs_log_fn)(void *ctx, int level, const char *line);
+void hs_set_log(hs_log_fn fn, void *ctx, int least);
+
+/* ---- models ---- */
+
+typedef struct hs_model hs_model;
+
+/* A model from its text: blocks that run one after the other, from the shape of the input to the
+ * loss, one statement a line or between semicolons:
+ *
+ *     input 64; linear 128; relu; linear 10; cross_entropy
+ *     tokens 65 64; residual { rms_norm; attention heads=4 }; layer_norm; linear 65; cross_entropy
+ *
+ * hs_block_at() lists the kinds. Parameters are called as in PyTorch's nn.Sequential ("0.weight",
+ * "2.bias"), the embedding of a model of tokens "embed.weight"; their first values are drawn from
+ * `seed`, by name, from the distributions with which PyTorch's modules begin. HS_E_USAGE: the text;
+ * the line names the block, and two neighbours with their shapes where they do not fit. */
+int hs_model_new(const char *text, uint64_t seed, hs_model **model_p, hs_error *e);
+/* From the folder that hs_model_save() or hs_train() wrote. */
+int hs_model_load(const char *dir, hs_model **model_p, hs_error *e);
+/* config.json and model.safetensors (float32) into the folder, which is made. */
+int hs_model_save(const hs_model *model, const char *dir, hs_error *e);
+/* NULL is allowed. */
+int hs_model_free(hs_model *model, hs_error *e);
+
+/* Parameters: how many; the i-th; by name. */
+typedef struct hs_param {
+	const char *name; /* as long as the model */
+	int ndim;         /* 1 or 2 */
+	int64_t dim[2];   /* of a matrix [out, in] */
+	uint64_t count;
+} hs_param;
+size_t hs_model_params(const hs_model *model);
+int hs_model_param(const hs_model *model, size_t i, hs_param *param_p, hs_error *e);
+/* All `count` values, row-major; `count` must be the parameter's. */
+int hs_model_get(const hs_model *model, const char *name, float *value, uint64_t count,
+		 hs_error *e);
+int hs_model_set(hs_model *model, const char *name, const float *value, uint64_t count,
+		 hs_error *e);
+
+/* Floats in a row of the input and of the target: of a model of tokens, and of a loss over classes,
+ * one 32-bit integer. 0: not a model. */
+uint64_t hs_model_input(const hs_model *model);
+uint64_t hs_model_target(const hs_model *model);
+/* Floats in a row of the output, which goes into the loss. */
+uint64_t hs_model_output(const hs_model *model);
+
+/* A table for people: blocks, shapes, parameters, FLOP of a row. As snprintf: at most `cap` bytes
+ * with the final 0, and returns the length that it has. */
+int hs_model_summary(const hs_model *model, char *out, size_t cap);
+
+/* Kinds of blocks: name and what it is, for i from 0 on; -1 past the end. Borrowed, for ever. */
+int hs_block_at(size_t i, const char **name_p, const char **help_p);
+
+/* ---- data ---- */
+
+/* Data by index. A sample is `length` rows: 1, or the positions of a sequence. `get` writes sample
+ * `index` (below count + held): length * hs_model_input() numbers of 4 bytes into x and length *
+ * hs_model_target() into y (floats; ids and classes are int32_t; class -100: this row has no
+ * target). 0: done; anything else fails the run. Samples come in an order that is drawn from the
+ * seed, so that a run that is resumed sees what it would have seen. */
+typedef struct hs_data {
+	size_t size;      /* sizeof(hs_data) */
+	uint64_t count;   /* samples to train on */
+	uint64_t held;    /* behind them, samples only to evaluate; 0: see val_set_size */
+	uint32_t length;  /* rows of a sample; 0 means 1 */
+	uint64_t version; /* another number for other data: then a run is not resumed with it */
+	int (*get)(void *ctx, uint64_t index, void *x, void *y);
+	void *ctx;
+} hs_data;
+
+static inline hs_data hs_data_init(void)
+{
+	hs_data d;
+	memset(&d, 0, sizeof d);
+	d.size = sizeof d;
+	return d;
+}
+
+/* Data that lies in memory: arrays of all samples, one behind the other, borrowed as long as the
+ * data is used. */
+int hs_data_arrays(const hs_model *model, const void *x, const void *y, uint64_t count,
+		   uint32_t length, hs_data *data_p, hs_error *e);
+/* Releases what hs_data_arrays() made. */
+void hs_data_release(hs_data *data);
+
+/* ---- training ---- */
+
+typedef struct hs_step {
+	uint64_t step, total; /* from 1 */
+	double epoch;         /* epochs of the data, with fraction */
+	double loss;          /* the mean over the rows that have a target */
+	double accuracy;      /* share of them whose likeliest class was right; 0 with floats */
+	double learning_rate, grad_norm, seconds;
+	uint64_t rows;
+	int skipped; /* the loss or the gradient was not finite: nothing was changed */
+} hs_step;
+
+typedef struct hs_evaluation {
+	uint64_t step; /* after which; 0: before training */
+	double loss, accuracy;
+	uint64_t rows;
+} hs_evaluation;
+
+typedef struct hs_change {
+	const char *event; /* "lost", "joined", "left", "moved" */
+	const char *text;  /* one line: who, which layers, from which step on */
+	uint64_t step;     /* it goes on after this step */
+} hs_change;
+
+/* What a callback wants. */
+enum {
+	HS_GO_ON = 0,
+	HS_STOP = 1 /* finish this step, save, end */
+		    /* anything else fails the run */
+};
+
+/* All may be NULL. *rate_p is NaN; what is written there is the learning rate of the next step, in
+ * place of the schedule's. */
+typedef struct hs_callbacks {
+	void *ctx;
+	int (*step)(void *ctx, const hs_step *s, double *rate_p);
+	int (*evaluated)(void *ctx, const hs_evaluation *v);
+	int (*saved)(void *ctx, uint64_t step, const char *path);
+	int (*changed)(void *ctx, const hs_change *c); /* members or plan */
+} hs_callbacks;
+
+typedef struct hs_options {
+	size_t size; /* sizeof(hs_options) */
+	/* The configuration of a job, as `heteroshard train` takes it: a YAML file, or NULL, and
+	 * then keys, "learning_rate=0.01", which win. For a model of one's own base_model, datasets
+	 * and adapter are not given. docs/configuration.md */
+	const char *config;
+	const char *const *set;
+	size_t sets;
+	/* The devices of this machine that train, one worker in this process for each, in the order
+	 * of the model's blocks: "cpu", "opencl:0", "cpu" twice. None: `device` of the
+	 * configuration; or the machines of its cluster part. */
+	const char *const *device;
+	size_t devices;
+	/* argv that starts a worker of this machine for a job over several machines (its end is
+	 * NULL); "--worker ID" is added. NULL: workers of this machine are started by hand. */
+	char *const *worker;
+	hs_callbacks on;
+} hs_options;
+
+static inline hs_options hs_options_init(void)
+{
+	hs_options o;
+	memset(&o, 0, sizeof o);
+	o.size = sizeof o;
+	return o;
+}
+
+typedef struct hs_result {
+	uint64_t step, total; /* done, and planned */
+	int stopped;          /* by a callback, or early_stopping_patience, or max_minutes */
+	double first_loss, last_loss;
+	double held_before, held_after; /* losses of what is held out; NaN: nothing is */
+	double seconds;
+	/* The history: [steps] of this call, the k-th of step first_step + k */
+	uint64_t first_step, steps;
+	double *loss, *learning_rate, *grad_norm;
+} hs_result;
+void hs_result_release(hs_result *r);
+
+/* Trains the model on the data. Where the configuration has an output_dir the run is there, with
+ * checkpoints and the result, and can be resumed; the first values lie beside it, in
+ * OUTPUT_DIR-model. Without one nothing is kept on disk when the call ends. Afterwards the model
+ * has the trained values, also when a callback stopped it.
+ *
+ * With `model` and `data` NULL it trains what the configuration says, as `heteroshard train` does,
+ * and leaves the same result and checkpoints. */
+int hs_train(hs_model *model, const hs_data *data, const hs_options *o, hs_result *result_p,
+	     hs_error *e);
+
+/* Loss and accuracy over all samples of `data`, on one device ("cpu"; NULL: the best there is).
+ * `batch`: samples at once. */
+int hs_evaluate(hs_model *model, const hs_data *data, const char *device, uint32_t batch,
+		hs_evaluation *v_p, hs_error *e);
+/* What goes into the loss, for `count` samples of `length` rows x: y, with hs_model_output() floats
+ * a row. */
+int hs_predict(hs_model *model, const char *device, const void *x, uint64_t count, uint32_t length,
+	       float *y, hs_error *e);
+
+/* ---- workers ---- */
+
+/* Works for the coordinator of a configuration until its job ends: `id` as in its `workers`, NULL:
+ * found by this machine's addresses. `stop`, which may be NULL: set to another number than 0 it
+ * asks the coordinator to go on without this worker. */
+int hs_worker_run(const char *config, const char *const *set, size_t sets, const char *id,
+		  const volatile int *stop, hs_error *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_api.c - the public interface: losses against PyTorch, the same bits over several workers and
+ * after a stop, callbacks, and every mistake as an error value with one line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <heteroshard.h>
+
+#include "base/mem.h"
+#include "support/scratch.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+#define MUST(call)                                                                                 \
+	do {                                                                                       \
+		if ((call) < 0)                                                                    \
+			fail_msg("%s: %s", #call, e.text);                                         \
+	} while (0)
+
+/* ---- against PyTorch: values and data by the formulas of scripts/golden/own.py ---- */
+
+enum { SAMPLES = 48, STEPS = 20 };
+
+struct golden {
+	const char *name, *text;
+	uint64_t samples;
+	uint32_t length;
+	int in, classes, targets, ids; /* widths; classes 0: floats */
+	const char *optimizer, *rate;
+};
+
+static const struct golden goldens[] = {
+	{ "mlp", "input 64; linear 32; relu; linear 10; cross_entropy", SAMPLES, 1, 64, 10, 1, 0,
+	  "optimizer=sgd", "learning_rate=0.05" },
+	{ "regression",
+	  "input 5; linear 24; tanh; layer_norm; linear 24; gelu; linear 24; silu; linear 24; "
+	  "gelu_tanh; linear 24; sigmoid; linear 3; mse",
+	  SAMPLES, 1, 5, 0, 3, 0, "optimizer=adamw", "learning_rate=0.01" },
+	{ "charlm",
+	  "tokens 17 32; residual { rms_norm; attention heads=4 kv_heads=2 }; residual { "
+	  "layer_norm; linear 64; gelu; linear 32 }; rms_norm; linear 17; cross_entropy",
+	  12, 16, 1, 17, 1, 17, "optimizer=adamw", "learning_rate=0.01" },
+	{ "cnn",
+	  "input 2 12 11; conv2d 6 3 pad=1; relu; max_pool2d 2; conv2d 8 3 stride=2; gelu; "
+	  "avg_pool2d 2 1; flatten; linear 10; cross_entropy",
+	  SAMPLES, 1, 264, 10, 1, 0, "optimizer=sgd", "learning_rate=0.05" },
+	{ "line", "input 2 20; conv1d 6 5 stride=2 pad=2; tanh; flatten; linear 3; mse", SAMPLES, 1,
+	  40, 0, 3, 0, "optimizer=adamw", "learning_rate=0.01" },
+};
+
+static int formula(void *ctx, uint64_t i, void *x, void *y)
+{
+	const struct golden *g = ctx;
+	for (uint32_t j = 0; g->ids && j < g->length; j++) {
+		const uint64_t k = j + 1;
+		((int32_t *)x)[j] = (int32_t)((7 * i + 3 * j + j * j) % (uint64_t)g->ids);
+		((int32_t *)y)[j] = (int32_t)((7 * i + 3 * k + k * k) % (uint64_t)g->ids);
+	}
+	for (int j = 0; !g->ids && j < g->in; j++)
+		((float *)x)[j] = (float)sin(0.37 * (double)(i + 1) * (j + 1));
+	if (!g->ids && g->classes)
+		*(int32_t *)y = (int32_t)(i % (uint64_t)g->classes);
+	for (int j = 0; !g->classes && j < g->targets; j++)
+		((float *)y)[j] = (float)cos(0.5 * (double)i + j);
+	return 0;
+}
+
+static void fill(hs_model *m)
+{
+	hs_error e;
+	hs_param p;
+	for (size_t k = 0; k < hs_model_params(m); k++) {
+		MUST(hs_model_param(m, k, &p, &e));
+		float *v = mem_array(p.count, sizeof *v), was;
+		const double cols = p.ndim == 2 ? (double)p.dim[1] : 1;
+		MUST(hs_model_get(m, p.name, v, p.count, &e));
+		was = v[0];
+		const bool norm = p.ndim == 1 && was == 1 && p.count > 1 && v[1] == 1;
+		for (uint64_t i = 0; i < p.count; i++)
+			v[i] = (float)(0.7 * sin(1.3 * (double)i + 0.7 * (double)k) / sqrt(cols) +
+				       (norm ? 1 : 0));
+		MUST(hs_model_set(m, p.name, v, p.count, &e));
+		mem_free(v);
+	}
+}
+
+static void losses_of_pytorch(void **state)
+{
+	FILE *f = fopen(repository("tests/golden/own/losses.txt"), "r");
+	(void)state;
+	assert_non_null(f);
+	for (size_t k = 0; k < COUNT(goldens); k++) {
+		const struct golden *g = &goldens[k];
+		const char *set[] = { "max_steps=20",       "lr_scheduler=constant",
+				      "weight_decay=0",     "max_grad_norm=0",
+				      "micro_batch_size=6", "gradient_accumulation_steps=2",
+				      g->optimizer,         g->rate };
+		char accumulation[64], name[32] = "";
+		hs_error e;
+		hs_model *m;
+		hs_result r;
+		hs_data d = hs_data_init();
+		hs_options o = hs_options_init();
+		snprintf(accumulation, sizeof accumulation, "gradient_accumulation_steps=%d",
+			 (int)g->samples / 6);
+		set[5] = accumulation;
+		d.count = g->samples;
+		d.length = g->length;
+		d.get = formula;
+		d.ctx = (void *)(uintptr_t)g;
+		o.set = set;
+		o.sets = COUNT(set);
+		MUST(hs_model_new(g->text, 1, &m, &e));
+		fill(m);
+		MUST(hs_train(m, &d, &o, &r, &e));
+		assert_int_equal(r.steps, STEPS);
+		assert_int_equal(fscanf(f, "%31s", name), 1);
+		assert_string_equal(name, g->name);
+		double worst = 0;
+		for (int i = 0; i < STEPS; i++) {
+			double want = 0;
+			assert_int_equal(fscanf(f, "%lf", &want), 1);
+			const double off = fabs(r.loss[i] - want);
+			worst = off <= worst ? worst : off;
+		}
+		printf("%-10s largest difference from PyTorch in %d steps %.2e\n", g->name, STEPS,
+		       worst);
+		assert_true(worst <= 1e-4);
+		hs_result_release(&r);
+		MUST(hs_model_free(m, &e));
+	}
+	fclose(f);
+}
+
+/* ---- the same bits ---- */
+
+static const char text[] = "input 6\nlinear 24; gelu; dropout 0.25\n"
+			   "residual { layer_norm; linear 48; silu; linear 24 }\n"
+			   "tanh; linear 5; cross_entropy";
+
+static int some(void *ctx, uint64_t i, void *x, void *y)
+{
+	(void)ctx;
+	for (int k = 0; k < 6; k++)
+		((float *)x)[k] = (float)sin(12.9898 * (double)i + 3.7 * k);
+	*(int32_t *)y = i % 7 == 3 ? -100 : (int32_t)(i % 5);
+	return 0;
+}
+
+struct kept {
+	double loss[64];
+	size_t n;
+	float value[24 * 6];
+	hs_evaluation v;
+	uint64_t resumed; /* the first step */
+};
+
+static void train(const char *const *set, size_t sets, const char *const *device, size_t devices,
+		  const hs_callbacks *on, struct kept *k)
+{
+	hs_error e;
+	hs_model *m;
+	hs_result r;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	d.count = 100;
+	d.held = 20;
+	d.get = some;
+	o.set = set;
+	o.sets = sets;
+	o.device = device;
+	o.devices = devices;
+	if (on)
+		o.on = *on;
+	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_train(m, &d, &o, &r, &e));
+	k->n = r.steps;
+	k->resumed = r.first_step;
+	assert_true(r.steps <= COUNT(k->loss) && r.held_after > 0);
+	memcpy(k->loss, r.loss, r.steps * sizeof *r.loss);
+	MUST(hs_model_get(m, "0.weight", k->value, COUNT(k->value), &e));
+	MUST(hs_evaluate(m, &d, "cpu", 7, &k->v, &e));
+	hs_result_release(&r);
+	MUST(hs_model_free(m, &e));
+}
+
+#define SET                                                                                        \
+	"max_steps=12", "learning_rate=0.01", "micro_batch_size=4", "gradient_accumulation_steps=3"
+
+static void bits_over_workers(void **state)
+{
+	static const char *const cpus[] = { "cpu", "cpu", "cpu" };
+	static const char *const set[] = { SET };
+	struct kept one = { 0 }, more = { 0 };
+	(void)state;
+	train(set, COUNT(set), NULL, 0, NULL, &one);
+	assert_int_equal(one.n, 12);
+	assert_true(one.loss[11] < one.loss[0]);
+	for (size_t n = 1; n <= 3; n++) {
+		train(set, COUNT(set), cpus, n, NULL, &more);
+		assert_memory_equal(one.loss, more.loss, 12 * sizeof *one.loss);
+		assert_memory_equal(one.value, more.value, sizeof one.value);
+		assert_true(one.v.loss == more.v.loss && one.v.rows == more.v.rows);
+		printf("%zu workers: losses, values and evaluation have the same bits\n", n);
+	}
+}
+
+static const char *hs_bin(void)
+{
+	return getenv("HS_BIN") ? getenv("HS_BIN") : "build/heteroshard";
+}
+
+/* Processes, plain ones that know nothing of this program: a pipeline with a group in it, and
+ * sharded optimizer state. */
+static void bits_over_processes(void **state)
+{
+	const char *file = scratch("cluster.yaml");
+	const char *set[] = { SET, "reduce_order=exact" };
+	struct kept one = { 0 }, more = { 0 };
+	hs_error e;
+	hs_model *m;
+	hs_result r;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	char *worker[] = { (char *)(uintptr_t)hs_bin(), (char *)(uintptr_t) "-q",
+			   (char *)(uintptr_t) "worker", (char *)(uintptr_t)file, NULL };
+	(void)state;
+	train(set, COUNT(set), NULL, 0, NULL, &one);
+	scratch_text(file,
+		     "compute_dtype: float32\nwire_dtype: float32\nprofile: none\n"
+		     "coordinator: {ip: 127.0.0.1, port: 46870, device: none}\n"
+		     "workers:\n- {id: a, ip: 127.0.0.1, port: 46871, device: cpu}\n"
+		     "- {id: b, ip: 127.0.0.1, port: 46872, device: cpu}\n"
+		     "- {id: c, ip: 127.0.0.1, port: 46873, device: cpu}\n"
+		     "shard: optimizer\n"
+		     "shard_plan: [{id: [a, b], share: [2, 1], state_share: [0.3, 0.7], start: 0, "
+		     "end: 4}, {id: c, start: 4, end: 6}]\n");
+	d.count = 100;
+	d.held = 20;
+	d.get = some;
+	o.config = file;
+	o.set = set;
+	o.sets = COUNT(set);
+	o.worker = worker;
+	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_train(m, &d, &o, &r, &e));
+	MUST(hs_model_get(m, "0.weight", more.value, COUNT(more.value), &e));
+	assert_int_equal(r.steps, 12);
+	assert_memory_equal(one.loss, r.loss, 12 * sizeof *one.loss);
+	assert_memory_equal(one.value, more.value, sizeof one.value);
+	printf("three processes, two of them a group: the same bits\n");
+	hs_result_release(&r);
+	MUST(hs_model_free(m, &e));
+}
+
+/* ---- callbacks ---- */
+
+struct told {
+	uint64_t steps, stop_at, saved, evaluated;
+	double second, third; /* rates of these steps */
+	int fails;
+};
+
+static int on_step(void *ctx, const hs_step *s, double *rate)
+{
+	struct told *t = ctx;
+	t->steps = s->step;
+	if (s->step == 2)
+		t->second = s->learning_rate;
+	if (s->step == 3)
+		t->third = s->learning_rate;
+	if (s->step == 2)
+		*rate = 0.125;
+	return s->step == t->stop_at ? HS_STOP : t->fails;
+}
+
+static int on_saved(void *ctx, uint64_t step, const char *path)
+{
+	struct told *t = ctx;
+	t->saved = step;
+	assert_non_null(strstr(path, "step-"));
+	return HS_GO_ON;
+}
+
+static int on_evaluated(void *ctx, const hs_evaluation *v)
+{
+	struct told *t = ctx;
+	t->evaluated += v->rows > 0;
+	return HS_GO_ON;
+}
+
+static void a_run_that_was_stopped_goes_on(void **state)
+{
+	const char *dir = scratch("run");
+	char output[4200];
+	snprintf(output, sizeof output, "output_dir=%s", dir);
+	const char *set[] = { SET, output, "resume_from_checkpoint=latest", "eval_steps=4" };
+	struct told t = { .stop_at = 5 };
+	const hs_callbacks on = { &t, on_step, on_evaluated, on_saved, NULL };
+	struct kept whole = { 0 }, part = { 0 };
+	hs_error e;
+	hs_model *m, *again;
+	hs_result r;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	(void)state;
+	const char *plain[] = { SET, "eval_steps=4" };
+	t.stop_at = 0;
+	train(plain, COUNT(plain), NULL, 0, &on, &whole);
+	assert_int_equal(t.steps, 12);
+	assert_true(t.evaluated >= 4 && t.third == 0.125 && t.second != 0.125);
+	t = (struct told){ .stop_at = 5 };
+	d.count = 100;
+	d.held = 20;
+	d.get = some;
+	o.set = set;
+	o.sets = 5; /* not yet to be resumed */
+	o.on = on;
+	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_train(m, &d, &o, &r, &e));
+	assert_true(r.stopped && r.step == 5 && r.total == 12 && t.saved == 5);
+	hs_result_release(&r);
+	/* in another process the model would be read from the run's folder */
+	MUST(hs_model_load(dir, &again, &e));
+	MUST(hs_model_free(again, &e));
+	t.stop_at = 0;
+	o.sets = COUNT(set);
+	MUST(hs_train(m, &d, &o, &r, &e));
+	assert_int_equal(r.first_step, 6);
+	assert_memory_equal(whole.loss + 5, r.loss, 7 * sizeof *r.loss);
+	MUST(hs_model_get(m, "0.weight", part.value, COUNT(part.value), &e));
+	assert_memory_equal(whole.value, part.value, sizeof whole.value);
+	printf("stopped after step 5 and resumed: the bits of the run that was not\n");
+	hs_result_release(&r);
+	MUST(hs_model_free(m, &e));
+}
+
+/* ---- mistakes ---- */
+
+static int broken(void *ctx, uint64_t i, void *x, void *y)
+{
+	memset(x, 0, 24);
+	*(int32_t *)y = *(const int32_t *)ctx < 0 && i == 9 ? 77 : 0;
+	return i == 9 && *(const int32_t *)ctx > 0 ? *(const int32_t *)ctx : 0;
+}
+
+static void expect(int rc, const hs_error *e, const char *says)
+{
+	if (rc >= 0 || !strstr(e->text, says) || strchr(e->text, '\n') || e->code != rc)
+		fail_msg("'%s' was expected, not %d '%s'", says, rc, rc < 0 ? e->text : "");
+}
+
+static int use_inside(void *ctx, const hs_step *s, double *rate)
+{
+	hs_error e;
+	hs_model *m = ctx;
+	float v;
+	(void)s;
+	(void)rate;
+	expect(hs_model_get(m, "0.bias", &v, 1, &e), &e, "in use by another call");
+	expect(hs_model_free(m, &e), &e, "in use by another call");
+	expect(hs_train(NULL, NULL, NULL, NULL, &e), &e, "another hs_train() runs");
+	return HS_GO_ON;
+}
+
+static void *from_another_thread(void *ctx)
+{
+	use_inside(ctx, NULL, NULL);
+	return NULL;
+}
+
+static int use_in_thread(void *ctx, const hs_step *s, double *rate)
+{
+	pthread_t t;
+	use_inside(ctx, s, rate);
+	pthread_create(&t, NULL, from_another_thread, ctx);
+	pthread_join(t, NULL);
+	return HS_GO_ON;
+}
+
+static void mistakes_are_values(void **state)
+{
+	static const char *const set[] = { "max_steps=2", "micro_batch_size=40" };
+	static const char *const cpu[] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
+	const char *two[] = { set[0], set[1], NULL };
+	hs_error e;
+	hs_model *m, *gone;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	float v[30];
+	int32_t how = 0;
+	(void)state;
+	expect(hs_model_new("input 4; linear 3; conv 3; mse", 1, &m, &e), &e, "no kind of block");
+	expect(hs_model_new("input 2 2; linear 3; mse", 1, &m, &e), &e,
+	       "'linear' needs rows of the shape (width); put 'flatten' before it, but 'input' "
+	       "gives (2, 2)");
+	expect(hs_model_new(NULL, 1, &m, &e), &e, "an argument is NULL");
+	expect(hs_model_load("/nowhere", &m, &e), &e, "there is no such file or folder");
+	expect(hs_model_load(repository("tests/golden/models/llama2"), &m, &e), &e,
+	       "is a 'llama' model, not one of blocks");
+	MUST(hs_model_new(text, 1, &m, &e));
+	MUST(hs_model_new(text, 1, &gone, &e));
+	MUST(hs_model_free(gone, &e));
+	expect(hs_model_free(gone, &e), &e, "it is NULL, or was freed");
+	expect(hs_model_get(gone, "0.bias", v, 24, &e), &e, "it is NULL, or was freed");
+	expect(hs_train(gone, &d, &o, NULL, &e), &e, "it is NULL, or was freed");
+	assert_int_equal(hs_model_params(gone), 0);
+	expect(hs_model_get(m, "9.bias", v, 24, &e), &e, "no parameter '9.bias'");
+	expect(hs_model_set(m, "0.bias", v, 23, &e), &e, "'0.bias' has 24 values, not 23");
+	expect(hs_model_param(m, 100, NULL, &e), &e, "there is no 100");
+	expect(hs_train(m, NULL, &o, NULL, &e), &e, "a model and data, or neither");
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "a function `get`");
+	d.get = broken;
+	d.ctx = &how;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "the data has no sample");
+	d.count = 40;
+	o.set = two;
+	o.sets = 2;
+	how = 3;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "sample 9: the data's function failed with 3");
+	expect(hs_evaluate(m, &d, "cpu", 8, &(hs_evaluation){ 0 }, &e), &e,
+	       "sample 9: the data's function failed with 3");
+	how = -1;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "a target is class 77; there are 5 classes");
+	how = 0;
+	o.device = cpu;
+	o.devices = 7;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "7 devices for a model of 6 blocks");
+	o.devices = 1;
+	static const char *const none[] = { "gpu9" };
+	o.device = none;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "gpu9");
+	o.devices = 0;
+	o.sets = 3;
+	static const struct {
+		const char *set, *says;
+	} keys[] = {
+		{ "learning_rte=1", "learning_rte" },
+		{ "learning_rate=-1", "'learning_rate'" },
+		{ "adapter=lora", "are not possible" },
+		{ "rl=dpo", "dpo" },
+		{ "optimizer=none", "optimizer" },
+		{ "output_dir=/proc/nowhere", "/proc/nowhere" },
+	};
+	for (size_t i = 0; i < COUNT(keys); i++) {
+		two[2] = keys[i].set;
+		expect(hs_train(m, &d, &o, NULL, &e), &e, keys[i].says);
+	}
+	o.sets = 2;
+	struct told t = { .fails = -4 };
+	o.on = (hs_callbacks){ .ctx = &t, .step = on_step };
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "the callback 'step' failed with -4");
+	assert_int_equal(t.steps, 1);
+	o.on = (hs_callbacks){ .ctx = m, .step = use_in_thread };
+	MUST(hs_train(m, &d, &o, NULL, &e));
+	o.size = 8;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "the options need `size`");
+	expect(hs_predict(m, "cpu", NULL, 1, 1, v, &e), &e, "an array is NULL");
+	expect(hs_predict(m, "gpu9", v, 1, 1, v, &e), &e, "gpu9");
+	expect(hs_model_save(m, "/proc/nowhere/x", &e), &e, "/proc/nowhere");
+	expect(hs_worker_run("/nowhere.yaml", NULL, 0, NULL, NULL, &e), &e, "/nowhere.yaml");
+	MUST(hs_model_free(m, NULL));
+	assert_int_equal(hs_model_free(NULL, NULL), 0);
+}
+
+static void small_things(void **state)
+{
+	const float x[12] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+	const int32_t y[2] = { 1, 2 };
+	const char *name, *help;
+	char table[4000], tiny[10];
+	hs_error e;
+	hs_model *m, *copy;
+	hs_data d;
+	hs_evaluation v;
+	float out[10], before[24], after[24];
+	size_t kinds = 0;
+	(void)state;
+	assert_int_equal(hs_api_version(), HS_API_VERSION);
+	assert_true(strlen(hs_version()) > 2);
+	while (!hs_block_at(kinds, &name, &help))
+		kinds++;
+	assert_true(kinds >= 16);
+	MUST(hs_model_new(text, 1, &m, &e));
+	assert_int_equal(hs_model_input(m), 6);
+	assert_int_equal(hs_model_target(m), 1);
+	assert_int_equal(hs_model_output(m), 5);
+	const int n = hs_model_summary(m, table, sizeof table);
+	assert_int_equal(n, strlen(table));
+	assert_int_equal(hs_model_summary(m, tiny, sizeof tiny), n);
+	printf("%s", table);
+	MUST(hs_data_arrays(m, x, y, 2, 1, &d, &e));
+	MUST(hs_evaluate(m, &d, "cpu", 0, &v, &e));
+	assert_int_equal(v.rows, 2);
+	MUST(hs_predict(m, "cpu", x, 2, 1, out, &e));
+	double loss = 0;
+	for (int i = 0; i < 2; i++) {
+		double sum = 0;
+		for (int k = 0; k < 5; k++)
+			sum += exp((double)out[5 * i + k]);
+		loss += log(sum) - (double)out[5 * i + y[i]];
+	}
+	assert_true(fabs(loss / 2 - v.loss) < 1e-5);
+	hs_data_release(&d);
+	MUST(hs_model_get(m, "0.bias", before, 24, &e));
+	MUST(hs_model_save(m, scratch("saved"), &e));
+	MUST(hs_model_load(scratch("saved"), &copy, &e));
+	MUST(hs_model_get(copy, "0.bias", after, 24, &e));
+	assert_memory_equal(before, after, sizeof before);
+	MUST(hs_model_free(copy, &e));
+	MUST(hs_model_free(m, &e));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(small_things),
+		cmocka_unit_test(losses_of_pytorch),
+		cmocka_unit_test(bits_over_workers),
+		cmocka_unit_test(bits_over_processes),
+		cmocka_unit_test(a_run_that_was_stopped_goes_on),
+		cmocka_unit_test(mistakes_are_values),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
