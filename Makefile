@@ -225,7 +225,14 @@ netns: | $(DEPS_OK)
 	command -v ssh >/dev/null || need="$$need openssh-client"; \
 	[ -z "$${need// }" ] || scripts/install-deps.sh $$need || \
 		echo "network namespaces cannot be used: the tests of invitations are skipped"
-test: deps mpi libedit netns
+# What the Python package stands on.
+.PHONY: python
+python: | $(DEPS_OK)
+	@for p in python3 /usr/bin/python3; do \
+		$$p -c 'import cffi, numpy' 2>/dev/null && exit 0; done; \
+	scripts/install-deps.sh python3-cffi python3-numpy || \
+		echo "cffi and numpy cannot be installed: the test of the Python package is skipped"
+test: deps mpi libedit netns python
 	@$(MAKE) --no-print-directory run-tests
 # The clang that makes code for every AMD card.
 .PHONY: ziglang

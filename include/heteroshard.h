@@ -116,6 +116,77 @@ int hs_model_summary(const hs_model *model, char *out, size_t cap);
 /* Kinds of blocks: name and what it is, for i from 0 on; -1 past the end. Borrowed, for ever. */
 int hs_block_at(size_t i, const char **name_p, const char **help_p);
 
+/* ---- kinds of blocks of your own ---- */
+
+/* What a block computes with: `rows` rows, in float32. `set`: its settings, in their order. Arrays
+ * belong to the engine and are valid during the call. */
+typedef struct hs_pass {
+	const double *set;
+	uint64_t rows, in, out;    /* numbers in a row of x and of y */
+	const float *x;            /* (rows, in) */
+	float *y;                  /* (rows, out); of backward: NULL */
+	const float *const *param; /* in the order of hs_kind.params */
+	/* Of backward: the gradient of y is given. That of x is written, unless it is NULL; those
+	 * of parameters are added to what is there, those that are NULL are not wanted. */
+	const float *dy;
+	float *dx;
+	float *const *dparam;
+} hs_pass;
+
+typedef struct hs_setting {
+	const char *name; /* NULL: no more */
+	double least, most;
+	double value; /* where it is not given; NaN: it must be */
+} hs_setting;
+
+typedef struct hs_kind_param {
+	const char *name;      /* "weight" */
+	int64_t rows, columns; /* columns 0: a vector */
+	int first; /* values: 0 zeros, 1 ones, 2 uniform in +-1/sqrt(columns), 3 normal (0, 1) */
+} hs_kind_param;
+
+enum { HS_SETTINGS = 6, HS_DIMS = 3, HS_PARAMS = 5 };
+
+/* A kind of block whose forward and backward pass are C functions, for workers whose device is the
+ * processor; on another one the run ends with an error that names block and device. Rows are
+ * independent of each other: a pass has any number of them. A function that does not return 0 fails
+ * the run. All of it is copied by hs_block_register() but the functions. */
+typedef struct hs_kind {
+	size_t size;      /* sizeof(hs_kind) */
+	const char *name; /* as it stands in a model's text */
+	const char *help;
+	const char *version; /* another text when it computes something else */
+	hs_setting setting[HS_SETTINGS];
+	/* The shape of a row of y (at most HS_DIMS numbers) by that of x. Other than 0: it does not
+	 * fit. */
+	int (*shape)(const double *set, int ndim, const int64_t *in, int *ndim_p, int64_t *out);
+	/* How many parameters, at most HS_PARAMS; NULL: none */
+	int (*params)(const double *set, int ndim, const int64_t *in, hs_kind_param *param);
+	int (*forward)(const hs_pass *p);
+	int (*backward)(const hs_pass *p);
+} hs_kind;
+
+static inline hs_kind hs_kind_init(void)
+{
+	hs_kind k;
+	memset(&k, 0, sizeof k);
+	k.size = sizeof k;
+	return k;
+}
+
+/* From now on models of this process may have such blocks. Code never goes over a wire: every
+ * worker of a job must have the same kind (name, version, settings), else it refuses with an
+ * error. */
+int hs_block_register(const hs_kind *kind, hs_error *e);
+
+/* A shared object for `heteroshard worker --plugin FILE` exports a function of this type named
+ * hs_plugin. It registers its kinds with the function it is given, and needs not be linked with
+ * this library. */
+typedef int (*hs_register_fn)(const hs_kind *kind, hs_error *e);
+typedef int (*hs_plugin_fn)(hs_register_fn add, hs_error *e);
+/* Loads one: for programs whose workers do the same. */
+int hs_plugin_load(const char *path, hs_error *e);
+
 /* ---- data ---- */
 
 /* Data by index. A sample is `length` rows: 1, or the positions of a sequence. `get` writes sample

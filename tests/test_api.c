@@ -12,11 +12,13 @@
 #include "base/mem.h"
 #include "support/scratch.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MUST(call)                                                                                 \
@@ -218,12 +220,10 @@ static const char *hs_bin(void)
 	return getenv("HS_BIN") ? getenv("HS_BIN") : "build/heteroshard";
 }
 
-/* Processes, plain ones that know nothing of this program: a pipeline with a group in it, and
- * sharded optimizer state. */
-static void bits_over_processes(void **state)
+/* Processes, plain ones that know nothing of this program. */
+static void in_processes(const char *const *set, size_t sets, const char *plan, const char *what)
 {
 	const char *file = scratch("cluster.yaml");
-	const char *set[] = { SET, "reduce_order=exact" };
 	struct kept one = { 0 }, more = { 0 };
 	hs_error e;
 	hs_model *m;
@@ -232,23 +232,21 @@ static void bits_over_processes(void **state)
 	hs_options o = hs_options_init();
 	char *worker[] = { (char *)(uintptr_t)hs_bin(), (char *)(uintptr_t) "-q",
 			   (char *)(uintptr_t) "worker", (char *)(uintptr_t)file, NULL };
-	(void)state;
-	train(set, COUNT(set), NULL, 0, NULL, &one);
+	train(set, sets, NULL, 0, NULL, &one);
 	scratch_text(file,
 		     "compute_dtype: float32\nwire_dtype: float32\nprofile: none\n"
 		     "coordinator: {ip: 127.0.0.1, port: 46870, device: none}\n"
 		     "workers:\n- {id: a, ip: 127.0.0.1, port: 46871, device: cpu}\n"
 		     "- {id: b, ip: 127.0.0.1, port: 46872, device: cpu}\n"
 		     "- {id: c, ip: 127.0.0.1, port: 46873, device: cpu}\n"
-		     "shard: optimizer\n"
-		     "shard_plan: [{id: [a, b], share: [2, 1], state_share: [0.3, 0.7], start: 0, "
-		     "end: 4}, {id: c, start: 4, end: 6}]\n");
+		     "shard: optimizer\n%s\n",
+		     plan);
 	d.count = 100;
 	d.held = 20;
 	d.get = some;
 	o.config = file;
 	o.set = set;
-	o.sets = COUNT(set);
+	o.sets = sets;
 	o.worker = worker;
 	MUST(hs_model_new(text, 3, &m, &e));
 	MUST(hs_train(m, &d, &o, &r, &e));
@@ -256,9 +254,25 @@ static void bits_over_processes(void **state)
 	assert_int_equal(r.steps, 12);
 	assert_memory_equal(one.loss, r.loss, 12 * sizeof *one.loss);
 	assert_memory_equal(one.value, more.value, sizeof one.value);
-	printf("three processes, two of them a group: the same bits\n");
+	printf("%s: the same bits\n", what);
 	hs_result_release(&r);
 	MUST(hs_model_free(m, &e));
+}
+
+static void bits_over_processes(void **state)
+{
+	static const char *const adamw[] = { SET, "reduce_order=exact" }, *const sgd[] = {
+		SET, "reduce_order=exact", "optimizer=sgd"
+	};
+	(void)state;
+	in_processes(adamw, COUNT(adamw),
+		     "shard_plan: [{id: [a, b], share: [2, 1], state_share: [0.3, 0.7], start: 0, "
+		     "end: 4}, {id: c, start: 4, end: 6}]",
+		     "three processes, two of them a group");
+	in_processes(sgd, COUNT(sgd),
+		     "shard_plan: [{id: [a, b, c], share: [1, 1, 1], state_share: [1, 0, 0], "
+		     "start: 0, end: 6}]",
+		     "a parameter server and two others");
 }
 
 /* ---- callbacks ---- */
@@ -446,7 +460,7 @@ static void mistakes_are_values(void **state)
 		{ "learning_rte=1", "learning_rte" },
 		{ "learning_rate=-1", "'learning_rate'" },
 		{ "adapter=lora", "are not possible" },
-		{ "rl=dpo", "dpo" },
+		{ "rl=dpo", "are not possible with a model" },
 		{ "optimizer=none", "optimizer" },
 		{ "output_dir=/proc/nowhere", "/proc/nowhere" },
 	};
@@ -519,6 +533,171 @@ static void small_things(void **state)
 	MUST(hs_model_free(m, &e));
 }
 
+/* ---- more data than memory ---- */
+
+enum { RECORD = 4096 };
+
+static int from_file(void *ctx, uint64_t i, void *x, void *y)
+{
+	const int fd = *(const int *)ctx;
+	float v[RECORD / 4];
+	if (pread(fd, v, sizeof v, (off_t)i * RECORD) != sizeof v)
+		return -1;
+	memcpy(x, v, 4 * (RECORD / 4 - 1));
+	*(float *)y = v[RECORD / 4 - 1] + (float)(i % 2);
+	return 0;
+}
+
+static double resident_mib(const char *what)
+{
+	char line[200];
+	double kib = -1;
+	FILE *f = fopen("/proc/self/status", "r");
+	while (f && fgets(line, sizeof line, f))
+		if (!strncmp(line, what, strlen(what)))
+			kib = atof(line + strlen(what));
+	if (f)
+		fclose(f);
+	return kib / 1024;
+}
+
+static void more_data_than_memory(void **state)
+{
+	static const char *const set[] = { "max_steps=20", "micro_batch_size=64" };
+	const uint64_t bytes = 20000000000;
+	const char *path = scratch("large");
+	hs_error e;
+	hs_model *m;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	(void)state;
+	scratch_text(path, " ");
+	int fd = open(path, O_RDWR);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0); /* sparse */
+	const double before = resident_mib("VmRSS:");
+	d.count = bytes / RECORD;
+	d.get = from_file;
+	d.ctx = &fd;
+	o.set = set;
+	o.sets = COUNT(set);
+	MUST(hs_model_new("input 1023; linear 64; relu; linear 1; mse", 1, &m, &e));
+	MUST(hs_train(m, &d, &o, NULL, &e));
+	const double most = resident_mib("VmHWM:");
+	printf("%.0f GB in %llu samples: resident %.0f MiB before, %.0f at most\n",
+	       (double)bytes / 1e9, (unsigned long long)d.count, before, most);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which need memory too */
+	assert_true(most < 500);
+#endif
+	MUST(hs_model_free(m, &e));
+	close(fd);
+}
+
+/* ---- a block of one's own ---- */
+
+static int as_it_came(const double *set, int ndim, const int64_t *in, int *ndim_p, int64_t *out)
+{
+	*ndim_p = ndim;
+	memcpy(out, in, (size_t)ndim * sizeof *in);
+	return set[0] > 5;
+}
+
+static int one_weight(const double *set, int ndim, const int64_t *in, hs_kind_param *p)
+{
+	(void)set;
+	(void)ndim;
+	p[0] = (hs_kind_param){ "weight", in[0], 0, 1 };
+	return 1;
+}
+
+static int times(const hs_pass *p)
+{
+	for (uint64_t i = 0; i < p->rows * p->in; i++)
+		p->y[i] = p->x[i] * p->param[0][i % p->in] * (float)p->set[0];
+	return p->set[0] < 0 ? 7 : 0;
+}
+
+static int times_back(const hs_pass *p)
+{
+	for (uint64_t i = 0; i < p->rows * p->in; i++) {
+		if (p->dx)
+			p->dx[i] = p->dy[i] * p->param[0][i % p->in] * (float)p->set[0];
+		if (p->dparam[0])
+			p->dparam[0][i % p->in] += p->dy[i] * p->x[i] * (float)p->set[0];
+	}
+	return 0;
+}
+
+static void blocks_of_ones_own(void **state)
+{
+	static const char *const cpus[] = { "cpu", "cpu", "cpu" }, *const cl[] = { "opencl:0" };
+	static const char *const set[] = { "max_steps=6", "micro_batch_size=10",
+					   "compute_dtype=bfloat16" };
+	hs_error e;
+	hs_model *m;
+	hs_result r, s;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	hs_kind k = hs_kind_init();
+	(void)state;
+	expect(hs_block_register(&k, &e), &e, "needs a name");
+	k.name = "times";
+	expect(hs_block_register(&k, &e), &e, "needs version, shape, forward and backward");
+	k.version = "1";
+	k.setting[0] = (hs_setting){ "by", -10, 10, NAN };
+	k.shape = as_it_came;
+	k.params = one_weight;
+	k.forward = times;
+	k.backward = times_back;
+	MUST(hs_block_register(&k, &e));
+	MUST(hs_block_register(&k, &e)); /* the same again */
+	k.version = "2";
+	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'times' already");
+	k.name = "linear";
+	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'linear' already");
+	expect(hs_model_new("input 6; times 6; mse", 1, &m, &e), &e,
+	       "'times' needs rows of the shape that its shape function takes");
+	expect(hs_model_new("input 6; times; mse", 1, &m, &e), &e, "'times' needs 'by'");
+	expect(hs_plugin_load("/nowhere.so", &e), &e, "plugin /nowhere.so");
+	d.count = 30;
+	d.get = some;
+	o.set = set;
+	o.sets = 2;
+	o.device = cpus;
+	MUST(hs_model_new("input 6; linear 8; times 2; tanh; times by=0.5; linear 5; cross_entropy",
+			  1, &m, &e));
+	for (int how = 0; how < 2; how++) { /* in float32 and in bfloat16 */
+		o.sets = 2 + (size_t)how;
+		o.devices = 1;
+		MUST(hs_train(m, &d, &o, &r, &e));
+		assert_true(r.last_loss < r.first_loss);
+		hs_result_release(&r);
+	}
+	MUST(hs_model_free(m, &e));
+	o.sets = 2;
+	for (size_t n = 1; n <= 3; n += 2) {
+		o.devices = n;
+		MUST(hs_model_new("input 6; linear 8; times 2; tanh; times by=0.5; linear 5; "
+				  "cross_entropy",
+				  1, &m, &e));
+		MUST(hs_train(m, &d, &o, n == 1 ? &r : &s, &e));
+		MUST(hs_model_free(m, &e));
+	}
+	assert_memory_equal(r.loss, s.loss, r.steps * sizeof *r.loss);
+	hs_result_release(&r);
+	hs_result_release(&s);
+	MUST(hs_model_new("input 6; linear 8; times -2; linear 5; cross_entropy", 1, &m, &e));
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "of the block 'times' failed with 7");
+	MUST(hs_model_free(m, &e));
+	MUST(hs_model_new("input 6; linear 8; times 2; linear 5; cross_entropy", 1, &m, &e));
+	o.device = cl;
+	o.devices = 1;
+	if (hs_train(m, &d, &o, NULL, &e) >= 0 || !strstr(e.text, "has no such devices"))
+		printf("on OpenCL: %s\n", e.text);
+	if (strstr(e.text, "'times'"))
+		assert_non_null(strstr(e.text, "which the device 'opencl' cannot run"));
+	MUST(hs_model_free(m, &e));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -528,6 +707,8 @@ int main(void)
 		cmocka_unit_test(bits_over_processes),
 		cmocka_unit_test(a_run_that_was_stopped_goes_on),
 		cmocka_unit_test(mistakes_are_values),
+		cmocka_unit_test(blocks_of_ones_own),
+		cmocka_unit_test(more_data_than_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The library as it is installed: what it shows, its header in C11 and C++17, and the examples of
-# examples/api, which learn what they should and give the same bits over several workers. Prints TAP.
+# examples/api, which learn what they should and give the same bits over several workers. Prints
+# TAP.
 . "$(dirname "$0")/support/tap.sh"
 build=${HS_BUILD:-$PWD/build}
 hs=${HS_BIN:-$build/heteroshard}
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES
 so=$build/libheteroshard.so.0
 if [ ! -f "$so" ]; then
-	echo "1..0 # SKIP there is no shared library in a sanitizer's build"
+	echo "ok 1 # SKIP there is no shared library in a sanitizer's build"
+	echo "1..1"
 	exit 0
 fi
 
@@ -79,6 +81,32 @@ if "$hs" devices 2>/dev/null | grep -q opencl:0; then
 	run "$tmp/charlm" README.md 10 cpu opencl:0
 	check "charlm over two unlike workers, cpu and opencl:0"
 fi
+# A block of one's own, in the program and in a plugin of workers that are plain ones.
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN examples/api/block.c -o "$tmp/bend.so" -lm \
+	>"$tmp/out" 2>"$tmp/err"
+check "block.c as a plugin"
+sed 's/k.version = "1"/k.version = "2"/' examples/api/block.c >"$tmp/other.c"
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN "$tmp/other.c" -o "$tmp/other.so" -lm
+run "$tmp/block"
+check "block learns"
+last=$(sed -n 's/^last loss //p' "$tmp/out")
+cat >"$tmp/two.yaml" <<END
+{compute_dtype: float32, wire_dtype: float32, profile: none, output_dir: $tmp/two,
+coordinator: {ip: 127.0.0.1, port: 46880, device: none},
+workers: [{id: a, ip: 127.0.0.1, port: 46881, device: cpu},
+  {id: b, ip: 127.0.0.1, port: 46882, device: cpu}]}
+END
+run "$tmp/block" "$tmp/two.yaml" "$hs" "$tmp/bend.so"
+[ -n "$last" ] && [ "$(sed -n 's/^last loss //p' "$tmp/out")" = "$last" ]
+check "two processes with the plugin give the bits of one"
+sed "s,output_dir: $tmp/two,output_dir: $tmp/three," "$tmp/two.yaml" >"$tmp/three.yaml"
+run "$tmp/block" "$tmp/three.yaml" "$hs" "$tmp/other.so"
+[ $? -ne 0 ] && grep -q "the block 'bend' of this program is another one" "$tmp/err"
+check "workers with another version of it are refused, by its name"
+run "$hs" worker --plugin "$tmp/nowhere.so" "$tmp/two.yaml"
+[ $? -eq 1 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -q nowhere.so "$tmp/err"
+check "a plugin that is not there is named in one line"
+
 run "$tmp/mlp" /nowhere
 [ $? -ne 0 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]
 check "without its data one line says so"

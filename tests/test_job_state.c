@@ -38,7 +38,7 @@ static void make(struct place *p, const char *const *more)
 {
 	tiny_make(&p->t, 2, 20);
 	p->c = tiny_config(&p->t, "run", more);
-	if (job_open(p->c, DT_F32, &p->job, &err) < 0)
+	if (job_open(p->c, DT_F32, NULL, &p->job, &err) < 0)
 		fail_msg("%s", err.msg);
 	snprintf(p->dir, sizeof p->dir, "%s/run", p->t.dir);
 	assert_true(dir_make(p->dir, &err) >= 0);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/model_block.h"
 #include "model/own.h"
 #include "model/own_text.h"
 #include "model/source.h"
@@ -39,7 +40,7 @@ static void texts_that_are_refused(void **state)
 		{ "input 4; linear x=3; mse", "'linear' has no setting 'x'" },
 		{ "input 4; linear 2.5; mse", "must be a whole number" },
 		{ "input 4; linear three; mse", "which is no number" },
-		{ "input 4; lnear 3; mse", "no kind of block 'lnear'; these are: linear" },
+		{ "input 4; lnear 3; mse", "no kind of block 'lnear' here" },
 		{ "input 4; mse; linear 3", "'linear' stands behind the loss" },
 		{ "input 4; linear 3; mse; mse", "'mse' stands behind the loss" },
 		{ "input 3 8 8; linear 4; mse",

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tensor/quant.h"
+#include "tensor/op_host.h"
 #include "tensor/ops.h"
 
 #include <setjmp.h>
@@ -326,6 +327,46 @@ static void case_pool(struct bench *b)
 	b->build = build_pool;
 }
 
+/* y[j] = w[j] x[j]^2 + x[j + 1] */
+static int square(void *ctx, const struct host_pass *p)
+{
+	(void)ctx;
+	for (int64_t i = 0; i < p->rows; i++)
+		for (int64_t j = 0; j < p->out; j++) {
+			const float *x = p->x + i * p->in + j;
+			p->y[i * p->out + j] = p->param[0][j] * x[0] * x[0] + x[1];
+		}
+	return 0;
+}
+
+static int square_back(void *ctx, const struct host_pass *p)
+{
+	(void)ctx;
+	memset(p->dx, 0, (size_t)(p->rows * p->in) * sizeof *p->dx);
+	for (int64_t i = 0; i < p->rows; i++)
+		for (int64_t j = 0; j < p->out; j++) {
+			const int64_t at = i * p->in + j;
+			const float dy = p->dy[i * p->out + j], x = p->x[at];
+			p->dx[at] += 2 * p->param[0][j] * x * dy;
+			p->dx[at + 1] += dy;
+			p->dparam[0][j] += x * x * dy;
+		}
+	return 0;
+}
+
+static int build_host(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	static const struct host_op op = { "square", square, square_back, NULL };
+	return op_host_apply(&b->tape, &op, b->used[0], b->par, OUT - 1, y_p, e);
+}
+
+static void case_host(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_param(b, 1, OUT - 1, 1);
+	b->build = build_host;
+}
+
 static const struct {
 	const char *op;
 	void (*make)(struct bench *b);
@@ -348,6 +389,7 @@ static const struct {
 	{ "xent", case_xent, true },
 	{ "conv2d", case_conv2d, false },
 	{ "pool", case_pool, false },
+	{ "host", case_host, false },
 };
 
 /* ---- the check ---- */

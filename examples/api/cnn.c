@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cnn.c - a convolutional network, with checkpoints: digits of 8 x 8 pixels, moved by up to a pixel.
- *   cnn DIGITS OUTPUT_DIR [DEVICE ...]      DIGITS: examples/api/digits.u8 (mlp.c says what is in it)
+/* cnn.c - a convolutional network, with checkpoints: digits of 8 x 8 pixels, moved by up to a
+ * pixel.
+ *   cnn DIGITS OUTPUT_DIR [DEVICE ...]      DIGITS: examples/api/digits.u8, as mlp.c says
  * OUTPUT_DIR then has the checkpoints and the result (hs_model_load() reads it). */
 #include <heteroshard.h>
 #include <stdio.h>
@@ -39,10 +40,10 @@ static int unseen(void *ctx, uint64_t i, void *x, void *y)
 static int told(void *ctx, const hs_step *s, double *rate)
 {
 	(void)ctx;
-	if (s->step % 50 == 0)
+	if (s->step % 100 == 0)
 		printf("epoch %.2f  loss %.4f  right %.1f %%\n", s->epoch, s->loss,
 		       100 * s->accuracy);
-	*rate = 0.002 * (s->step < 150 ? 1 : 0.3); /* of the next step: a schedule of one's own */
+	*rate = 0.01 * (s->step < 400 ? 1 : 0.3); /* of the next step: a schedule of one's own */
 	return HS_GO_ON;
 }
 
@@ -62,7 +63,7 @@ static void message(void *ctx, int level, const char *line)
 int main(int argc, char **argv)
 {
 	char output[1000];
-	const char *set[] = { output, "learning_rate=0.002", "max_steps=210", "save_steps=100",
+	const char *set[] = { output, "learning_rate=0.01", "max_steps=600", "save_steps=300",
 			      "micro_batch_size=32", "gradient_accumulation_steps=2" };
 	FILE *f = argc > 2 ? fopen(argv[1], "rb") : NULL;
 	if (!f || fread(record, sizeof record, 1, f) != 1) {

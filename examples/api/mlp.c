@@ -40,7 +40,7 @@ static int fail(const hs_error *e)
 int main(int argc, char **argv)
 {
 	static const uint64_t begin = 0, test = TRAIN;
-	const char *set[] = { "learning_rate=0.003", "num_epochs=10", "micro_batch_size=16",
+	const char *set[] = { "learning_rate=0.003", "num_epochs=20", "micro_batch_size=16",
 			      "gradient_accumulation_steps=4" };
 	FILE *f = argc > 1 ? fopen(argv[1], "rb") : NULL;
 	if (!f || fread(record, sizeof record, 1, f) != 1) {

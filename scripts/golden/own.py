@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/own/losses.txt: PyTorch's losses of the first 20 steps of models of one's own.
+"""Writes tests/golden/own/losses.txt: PyTorch's losses of the first 20 steps of models of one's
+own.
 
-Values and data come from formulas, which tests/test_api.c has too, in float32: element i of parameter
-k is 0.7 sin(1.3 i + 0.7 k) / sqrt(columns), plus 1 where it is the weight of a norm; number j of the
-input of sample i is sin(0.37 (i + 1) (j + 1)); a target of floats is cos(0.5 i + j), a class i mod
-classes; an id is (7 i + 3 j + j j) mod ids. Every step sees all samples, so their order does not
-matter.
+Values and data come from formulas, which tests/test_api.c has too, in float32: element i of
+parameter k is 0.7 sin(1.3 i + 0.7 k) / sqrt(columns), plus 1 where it is the weight of a norm;
+number j of the input of sample i is sin(0.37 (i + 1) (j + 1)); a target of floats is
+cos(0.5 i + j), a class i mod classes; an id is (7 i + 3 j + j j) mod ids. Every step sees all
+samples, so their order does not matter.
 """
 
 import math

@@ -15,6 +15,7 @@
 #include "base/os.h"
 
 #include <ctype.h>
+#include <heteroshard.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ struct args {
 	int64_t port;
 	struct config_limits limits;
 	bool insecure, once;
+	char *plugin;
 };
 
 static const struct opt rows[] = {
@@ -71,6 +73,11 @@ static const struct opt rows[] = {
 	  .hi = 1e6,
 	  .arg = "GIB",
 	  .help = "without CONFIG: at most so much, where the device is the processor" },
+	{ .key = "plugin",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, plugin),
+	  .arg = "FILE",
+	  .help = "a shared object with blocks of one's own (heteroshard.h, hs_plugin_fn)" },
 	{ .key = "nice",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, limits.nice),
@@ -90,7 +97,9 @@ static const struct opt rows[] = {
 };
 
 static const struct cli_usage usage = {
-	.synopsis = "heteroshard worker [--join TOKEN] [--worker ID] [CONFIG] [key=value ...]",
+	.synopsis = "heteroshard worker [--join TOKEN] [--worker ID] [--plugin FILE] [CONFIG] "
+		    "[key=value "
+		    "...]",
 	.about = "Without CONFIG: works for the machine that invited this one, whenever that is "
 		 "there, "
 		 "until Ctrl-C.\n"
@@ -218,6 +227,12 @@ int cmd_worker(int argc, char **argv)
 	if (!cli_args(&usage, argc, argv, &o, 0, -1, &npos, &a, &status)) {
 		arena_release(&a);
 		return status;
+	}
+	hs_error refused;
+	if (o.plugin && hs_plugin_load(o.plugin, &refused) < 0) {
+		err_set(&e, refused.code, "%s", refused.text);
+		arena_release(&a);
+		return cli_fail(&e);
 	}
 	if (!npos || o.join) {
 		status = npos ? cli_usage_error("--join takes no configuration")

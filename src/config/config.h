@@ -281,6 +281,8 @@ void config_reference(bool markdown, struct buf *out);
 
 /* The reference of `rl` is computed before the first step (train/beforehand.h). */
 bool config_refers_first(const struct config *c);
+/* Whether nothing is asked for that only a model of text has, or that needs measured workers. */
+bool config_is_plain(const struct config *c);
 /* Where a run's profile comes from: as configured, else measured ("auto"), but "none" where a
  * shard_plan leaves nothing to choose. */
 const char *config_profile(const struct config *c);

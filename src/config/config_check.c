@@ -457,6 +457,13 @@ int config_check(struct config *c, enum config_need need, const char *where, con
 	return config_passes_settle(c, where, e);
 }
 
+bool config_is_plain(const struct config *c)
+{
+	return c->adapter == ADAPTER_NONE && !c->load_in_4bit && !prefer_find(c->rl) &&
+	       !c->sample_prompts.n &&
+	       (!c->coordinator.given || !strcmp(config_profile(c), "none"));
+}
+
 const char *config_profile(const struct config *c)
 {
 	return c->profile ? c->profile : c->nshards ? "none" : "auto";

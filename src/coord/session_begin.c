@@ -61,8 +61,12 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 		TRYOUT(weights_out_open(s->job->file, p, s->job->cfg->cache_dir, &w->weights, e));
 	TRYOUT(plan_message_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
-	if (p->offered)
-		TRYOUT(weights_out_offer(w->weights, w->link, s->id, s->epoch, e));
+	struct err why = { 0 };
+	if (p->offered && weights_out_offer(w->weights, w->link, s->id, s->epoch, &why) < 0) {
+		/* one that refuses the plan is gone, and has said why */
+		*e = why;
+		rc = link_state(w->link) == LINK_LOST ? session_blame(s, &why, e) : why.code;
+	}
 out:
 	if (p)
 		plan_message_release(p);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample_set.h - data that somebody's own code gives, sample by sample, by index: for models that are
- * not trained on text. Order, division into microbatches and resuming are those of all data
+/* sample_set.h - data that somebody's own code gives, sample by sample, by index: for models that
+ * are not trained on text. Order, division into microbatches and resuming are those of all data
  * (batch.h).
  *
  * A sample is `length` rows (1, or the positions of a sequence). A row has `in_words` numbers of 4
- * bytes that the model reads (floats, or an id), and `out_words` that its loss compares with (floats,
- * or the number of a class). */
+ * bytes that the model reads (floats, or an id), and `out_words` that its loss compares with
+ * (floats, or the number of a class). */
 #ifndef HS_DATA_SAMPLE_SET_H
 #define HS_DATA_SAMPLE_SET_H
 

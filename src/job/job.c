@@ -235,12 +235,25 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 static int load_data(struct job *j, struct err *e)
 {
 	const struct config *c = j->cfg;
+	const struct prefer *rl = prefer_find(c->rl);
+	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
+					 .sequence_len = c->sequence_len,
+					 .micro_batch_size = c->micro_batch_size,
+					 .accumulation = c->gradient_accumulation_steps,
+					 .sample_packing = c->sample_packing,
+					 .prompt_labels = rl && rl->prompts,
+					 .val_source = c->ntest ? c->ndatasets - c->ntest : 0,
+					 .val_set_size = c->val_set_size };
+	if (j->samples) {
+		j->digest = j->samples->digest;
+		TRY(batches_of_samples(j->samples, &b, &j->batches, e));
+		return job_set_passes(j, c->pass, c->npass, e);
+	}
 	if (j->model.max_positions && c->sequence_len > j->model.max_positions)
 		return err_set(e, ERR_USAGE,
 			       "sequence_len %lld is longer than the model's limit of %lld "
 			       "positions (max_position_embeddings)",
 			       (long long)c->sequence_len, (long long)j->model.max_positions);
-	const struct prefer *rl = prefer_find(c->rl);
 	struct dataset_source *src = mem_array(c->ndatasets, sizeof *src);
 	if (!src)
 		return err_nomem(e, c->ndatasets * sizeof *src, "the list of datasets");
@@ -272,14 +285,6 @@ static int load_data(struct job *j, struct err *e)
 	if (dataset_was_prepared(j->data))
 		log_info("data: the tokens of an earlier run are in %s", c->dataset_prepared_path);
 	j->digest = dataset_digest(j->data);
-	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
-					 .sequence_len = c->sequence_len,
-					 .micro_batch_size = c->micro_batch_size,
-					 .accumulation = c->gradient_accumulation_steps,
-					 .sample_packing = c->sample_packing,
-					 .prompt_labels = rl && rl->prompts,
-					 .val_source = c->ntest ? c->ndatasets - c->ntest : 0,
-					 .val_set_size = c->val_set_size };
 	TRY(batches_new(j->data, &b, &j->batches, e));
 	return job_set_passes(j, c->pass, c->npass, e);
 }
@@ -388,27 +393,14 @@ static int set_tokens(struct job *j, struct err *e)
 	return 0;
 }
 
-/* A model of one's own: without tokenizer and adapters, and split without a profile. */
-static int open_own(struct job *j, enum dtype act, struct err *e)
+/* What a model of text has. */
+static int open_text(struct job *j, struct err *e)
 {
-	const struct config *c = j->cfg;
-	const struct batch_options b = { .seed = (uint64_t)c->data_seed,
-					 .micro_batch_size = c->micro_batch_size,
-					 .accumulation = c->gradient_accumulation_steps,
-					 .val_set_size = c->val_set_size };
-	TRY(own_check_data(&j->model.own, j->samples, c->base_model, e));
-	if (c->adapter != ADAPTER_NONE || c->load_in_4bit || prefer_find(c->rl) ||
-	    c->sample_prompts.n || (c->coordinator.given && strcmp(config_profile(c), "none")))
-		return err_set(e, ERR_USAGE,
-			       "%s: adapter, load_in_4bit, rl, sample_prompts, and a profile other "
-			       "than none are not possible with a model of one's own",
-			       c->base_model);
-	TRY(read_options(j, act, e));
-	TRY(list_all(j, e));
-	j->digest = j->samples->digest;
-	TRY(batches_of_samples(j->samples, &b, &j->batches, e));
-	TRY(job_set_passes(j, c->pass, c->npass, e));
-	return count_steps(j, e);
+	if (j->cfg->lora_modules_to_save.n)
+		TRY(runtime_untie(j->file, &j->model, e));
+	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
+	TRY(set_tokens(j, e));
+	return runtime_chat(j->file, j->tok, j->cfg->chat_template, &j->chat, e);
 }
 
 static int open_parts(struct job *j, enum dtype act, struct err *e)
@@ -417,13 +409,9 @@ static int open_parts(struct job *j, enum dtype act, struct err *e)
 	TRY(model_file_open(c->base_model, &j->file, e));
 	TRY(model_config_read(model_file_config(j->file), c->base_model, &j->model, e));
 	TRY(source_check_file(j->file, &j->model, e));
-	if (j->model.own.n)
-		return open_own(j, act, e);
-	if (c->lora_modules_to_save.n)
-		TRY(runtime_untie(j->file, &j->model, e));
-	TRY(runtime_tokenizer(j->file, &j->model, &j->tok, e));
-	TRY(set_tokens(j, e));
-	TRY(runtime_chat(j->file, j->tok, c->chat_template, &j->chat, e));
+	TRY(j->model.own.n ? own_check_data(&j->model.own, j->samples, c->base_model,
+					    config_is_plain(c), e)
+			   : open_text(j, e));
 	TRY(read_options(j, act, e));
 	TRY(c->adapter == ADAPTER_NONE ? list_all(j, e) : list_adapter(j, e));
 	TRY(load_data(j, e));

@@ -45,7 +45,6 @@ int chunk_stage_of_param(int stages, int chunks, const int64_t *first, const cha
 {
 	int64_t layers = first[stages * chunks];
 	long long layer;
-	/* of a model of one's own: "3.weight" (model/own.h) */
 	if (sscanf(name, "model.layers.%lld.", &layer) != 1 && sscanf(name, "%lld.", &layer) != 1)
 		layer = !strncmp(name, "model.embed_tokens.", 19) || !strncmp(name, "embed.", 6)
 				? -1

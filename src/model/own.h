@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* own.h - kinds of blocks for models of one's own: rows of own.def, and kinds that a program adds at
- * run time (own_register).
+/* own.h - kinds of blocks for models of one's own: rows of own.def, and kinds that a program adds
+ * at run time (own_register).
  *
  * A kind says which shape comes out of which, which parameters it has with their first values, and
  * its forward pass as ops on the tape. Backward is the tape's. */
@@ -93,10 +93,10 @@ bool own_param_find(const struct own_model *m, const char *name, struct own_para
 /* How many a layer has; of the front -1. */
 size_t own_params(const struct own_model *m, int64_t layer);
 /* Whether data fits: samples of as many numbers as the model reads and compares with. `where`: the
- * model, for messages. */
+ * model, for messages; `plain`: nothing is asked for that only a language model has. */
 struct sample_set;
 int own_check_data(const struct own_model *m, const struct sample_set *s, const char *where,
-		   struct err *e);
+		   bool plain, struct err *e);
 /* The first values of rows [row0, row0+rows) of a parameter, drawn by its name from the seed. */
 void own_first_values(const struct own_param *p, const char *name, uint64_t seed, int64_t row0,
 		      int64_t rows, float *dst);

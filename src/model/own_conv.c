@@ -13,6 +13,15 @@ static int32_t windows(int64_t n, int64_t k, int64_t stride, int64_t pad)
 	return n + 2 * pad < k ? 0 : (int32_t)((n + 2 * pad - k) / stride + 1);
 }
 
+enum { SEEN_MOST = 1 << 24 };
+
+/* Numbers that a window sees. */
+static int64_t each(const struct own_block *b)
+{
+	const int64_t k = (int64_t)b->v[KERNEL];
+	return b->in.dim[0] * k * (b->in.ndim == 3 ? k : 1);
+}
+
 static const char *fit_image(struct own_block *b)
 {
 	const int64_t k = (int64_t)b->v[KERNEL], s = (int64_t)b->v[STRIDE], p = (int64_t)b->v[PAD];
@@ -21,6 +30,8 @@ static const char *fit_image(struct own_block *b)
 	b->out = (struct own_shape){ 3,
 				     { (int32_t)b->v[OUT], windows(b->in.dim[1], k, s, p),
 				       windows(b->in.dim[2], k, s, p) } };
+	if (each(b) > SEEN_MOST)
+		return "(channels, height, width), of which a window sees at most 2^24 numbers";
 	return b->out.dim[1] && b->out.dim[2] ? NULL
 					      : "(channels, height, width), not smaller than "
 						"the kernel";
@@ -32,14 +43,9 @@ static const char *fit_line(struct own_block *b)
 	if (b->in.ndim != 2)
 		return "(channels, length)";
 	b->out = (struct own_shape){ 2, { (int32_t)b->v[OUT], windows(b->in.dim[1], k, s, p) } };
+	if (each(b) > SEEN_MOST)
+		return "(channels, length), of which a window sees at most 2^24 numbers";
 	return b->out.dim[1] ? NULL : "(channels, length), not shorter than the kernel";
-}
-
-/* Numbers that a window sees. */
-static int64_t each(const struct own_block *b)
-{
-	const int64_t k = (int64_t)b->v[KERNEL];
-	return b->in.dim[0] * k * (b->in.ndim == 3 ? k : 1);
 }
 
 static size_t params(const struct own_block *b, struct own_param p[OWN_PARAMS])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* own_loss.c - what a model of one's own is trained for. A loss is a sum over rows that have a
- * target; the mean over them is what is reported. The last of its settings is the number of classes,
- * 0 where targets are floats. */
+ * target; the mean over them is what is reported. The last of its settings is the number of
+ * classes, 0 where targets are floats. */
 #include "model/own.h"
 
 enum { CLASSES = OWN_NUMBERS - 1 }; /* v[] */

@@ -81,12 +81,17 @@ bool own_param_find(const struct own_model *m, const char *name, struct own_para
 }
 
 int own_check_data(const struct own_model *m, const struct sample_set *s, const char *where,
-		   struct err *e)
+		   bool plain, struct err *e)
 {
 	if (!s)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: a model of one's own is trained by a program with its data "
 			       "(heteroshard.h), not on text",
+			       where);
+	if (!plain)
+		return err_set(e, ERR_USAGE,
+			       "%s: adapter, load_in_4bit, rl, sample_prompts, and a profile other "
+			       "than none are not possible with a model of one's own",
 			       where);
 	if (s->in_words != own_input_words(m) || s->out_words != own_target_words(m))
 		return err_set(e, ERR_USAGE,

@@ -141,7 +141,9 @@ static int refuse_kind(const struct reader *r, const char *word, struct err *e)
 	for (size_t i = 0; (k = own_kind_at(i)) && at < sizeof known; i++)
 		at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "",
 				       k->name);
-	return err_set(e, ERR_USAGE, "%s: there is no kind of block '%.40s'; these are: %s",
+	return err_set(e, ERR_USAGE,
+		       "%s: there is no kind of block '%.40s' here (one's own: --plugin, "
+		       "hs_block_register); these are: %s",
 		       r->where, word, known);
 }
 

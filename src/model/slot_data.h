@@ -12,8 +12,8 @@ int slot_upload_ints(struct slot *sl, const int32_t *v, int64_t n, struct dev_re
 		     struct err *e);
 /* The rows that are trained, and their labels, which must be below `classes`. */
 int slot_upload_labels(struct slot *sl, int64_t classes, struct err *e);
-/* The targets of all rows, `words` of 4 bytes each: floats, or (classes > 0) the number of a class, or
- * -100 for a row that is not trained. */
+/* The targets of all rows, `words` of 4 bytes each: floats, or (classes > 0) the number of a class,
+ * or -100 for a row that is not trained. */
 int slot_upload_targets(struct slot *sl, int64_t words, int64_t classes, struct err *e);
 /* Where each row stands: its row in the global batch, and its offset there. */
 int slot_upload_places(struct slot *sl, struct err *e);

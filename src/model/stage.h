@@ -23,9 +23,8 @@
  * the end of a step, whether front and end are one stage (stage_tie) or not. So their sum has the
  * same bits for every split.
  *
- * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch
- * order: gradients are summed in that order. Once a slot has seen the largest microbatch,
- * nothing is allocated. */
+ * Activations (N,C) are in the stage's activation dtype. Backwards must come in microbatch order,
+ * in which gradients are summed. Once a slot has seen the largest one nothing is allocated. */
 #ifndef HS_MODEL_STAGE_H
 #define HS_MODEL_STAGE_H
 
@@ -36,7 +35,6 @@
 #include "tensor/ops.h"
 
 struct err;
-struct model_blocks;
 
 struct stage_options {
 	int64_t first, last; /* layers */
@@ -156,8 +154,6 @@ struct slot {
 	size_t pair_cap;
 };
 
-/* Bytes of an activation of n rows between layers index-1 and index. */
-size_t stage_bytes(const struct stage *s, int64_t n, int64_t index);
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,
 		const struct stage_options *o, const struct weight_source *src, struct err *e);
 void stage_release(struct stage *s);

@@ -106,9 +106,8 @@ size_t batch_size(const struct microbatch *mb, bool ids, bool labels);
 int batch_write(const struct microbatch *mb, enum round round, uint64_t step, uint32_t microbatches,
 		float scale, const struct draw *draw, bool ids, bool labels, void *out, size_t cap,
 		size_t *n_p, struct err *e);
-/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos is filled in
- * from start. `ids`, `labels`: numbers of each a token has (model/own.h: several); 0: there are
- * none. */
+/* The arrays are copied into `mem` (grown, kept) because payloads are not aligned; pos follows from
+ * start. `ids`, `labels`: numbers that a token has of each; 0: there are none. */
 struct batch_store {
 	struct batch_head head;
 	int32_t *id, *pos, *label, *start, *row;

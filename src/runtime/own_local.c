@@ -3,6 +3,7 @@
 #include "runtime/own_local.h"
 
 #include "base/err.h"
+#include "model/model_block.h"
 #include "runtime/runtime.h"
 
 int own_local_open(struct own_local *l, const struct model_config *c,

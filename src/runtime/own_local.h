@@ -19,8 +19,8 @@ struct own_local {
 int own_local_open(struct own_local *l, const struct model_config *c,
 		   const struct weight_source *src, const char *device, struct err *e);
 void own_local_close(struct own_local *l);
-/* Runs a microbatch. `y` (MAY be NULL): the output, (N, width), as float32. The sum of the losses of
- * rows with a target, how many these are, and of how many the likeliest class was right, are in
+/* Runs a microbatch. `y` (MAY be NULL): the output, (N, width), as float32. The sum of the losses
+ * of rows with a target, how many these are, and of how many the likeliest class was right, are in
  * l->slot: loss, trained, hits. */
 int own_local_run(struct own_local *l, const struct microbatch *mb, float *y, struct err *e);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_mse.c - the squared error of each row, a mean over its numbers. On a recording tape the gradient
- * of the sum of losses, times `scale`, is computed in the forward, as in op_loss.c. */
+/* op_mse.c - the squared error of each row, a mean over its numbers. On a recording tape the
+ * gradient of the sum of losses, times `scale`, is computed in the forward, as in op_loss.c. */
 #include "tensor/ops.h"
 
 #include "base/err.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_pool.c - the largest number, or the mean, of each window of an image. Of the largest its place is
- * saved. */
+/* op_pool.c - the largest number, or the mean, of each window of an image. Of the largest its place
+ * is saved. */
 #include "tensor/ops.h"
 
 #include "base/err.h"

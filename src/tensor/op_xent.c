@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_xent.c - cross-entropy over the rows of logits that lie in memory whole: for few classes. For
- * the vocabulary of a language model op_loss.c never holds them. On a recording tape the gradient of
- * the sum of losses, times `scale`, is computed in the forward. */
+ * the vocabulary of a language model op_loss.c never holds them. On a recording tape the gradient
+ * of the sum of losses, times `scale`, is computed in the forward. */
 #include "tensor/ops.h"
 
 #include "base/err.h"

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "model/model_block.h"
 #include "base/mem.h"
 #include "proto/pairs_wire.h"
 #include "runtime/generate.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv.c - windows over images: what a convolution sees (im2col) and its transpose, two axes swapped,
- * pooling. Backward passes gather, so that sums have one order. */
+/* conv.c - windows over images: what a convolution sees (im2col) and its transpose, two axes
+ * swapped, pooling. Backward passes gather, so that sums have one order. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/vec.h"
 

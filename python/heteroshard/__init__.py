@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HeteroShard from Python: models of blocks, trained over unlike devices.
+
+    import heteroshard as hs
+
+    with hs.Model("input 64; linear 128; relu; linear 10; cross_entropy") as model:
+        result = hs.train(model, (x, y), num_epochs=5, learning_rate=0.003)
+        print(result.loss[-1], model.evaluate(x, y).accuracy)
+
+It is the C interface of heteroshard.h, through cffi; arrays are NumPy's and are not copied. A model
+is a list of blocks: arbitrary Python code in a forward pass is not taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+import cffi
+import numpy as np
+
+__all__ = ["Error", "Evaluation", "Model", "Result", "Step", "blocks", "train", "version"]
+
+
+def _declarations(text: str) -> str:
+    """The header as cffi reads it: without comments, preprocessor and inline functions."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"(?m)^#.*(?:\\\n.*)*$", "", text)
+    text = re.sub(r"static inline [^{]*\{.*?\n\}", "", text, flags=re.S)
+    return text.replace('extern "C" {', "", 1).rstrip().rstrip("}")
+
+
+def _open() -> tuple[cffi.FFI, Any]:
+    here = os.path.dirname(os.path.abspath(__file__))
+    near = [
+        os.path.join(here, "heteroshard.h"),
+        os.path.join(here, "../../include/heteroshard.h"),
+        "/usr/local/include/heteroshard.h",
+        "/usr/include/heteroshard.h",
+    ]
+    header = os.environ.get("HETEROSHARD_HEADER") or next(p for p in near if os.path.exists(p))
+    ffi = cffi.FFI()
+    with open(header, encoding="utf-8") as f:
+        text = f.read()
+    ffi.cdef(_declarations(text.replace("#ifdef __cplusplus\n}\n#endif", "")))
+    own = os.path.join(here, "libheteroshard.so.0")
+    lib = ffi.dlopen(
+        os.environ.get("HETEROSHARD_LIBRARY")
+        or (own if os.path.exists(own) else "libheteroshard.so.0")
+    )
+    want = int(re.search(r"#define HS_API_VERSION (\d+)", text).group(1))
+    if lib.hs_api_version() < want:
+        raise ImportError(f"the library is older than {header}")
+    return ffi, lib
+
+
+_ffi, _lib = _open()
+
+
+class Error(Exception):
+    """What the library refused: one line; `code` as in heteroshard.h."""
+
+    def __init__(self, code: int, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+def _check(rc: int, error: Any) -> int:
+    if rc < 0:
+        raise Error(rc, _ffi.string(error.text).decode(errors="replace"))
+    return rc
+
+
+def version() -> str:
+    """The version of the library."""
+    return _ffi.string(_lib.hs_version()).decode()
+
+
+def blocks() -> dict[str, str]:
+    """The kinds of blocks, with what each is."""
+    out, i = {}, 0
+    name, text = _ffi.new("char const **"), _ffi.new("char const **")
+    while _lib.hs_block_at(i, name, text) == 0:
+        out[_ffi.string(name[0]).decode()] = _ffi.string(text[0]).decode()
+        i += 1
+    return out
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of training; `rows` have a target."""
+
+    step: int
+    total: int
+    epoch: float
+    loss: float
+    accuracy: float
+    learning_rate: float
+    grad_norm: float
+    seconds: float
+    rows: int
+    skipped: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean loss over `rows` rows, and the share of right classes."""
+
+    loss: float
+    accuracy: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run: the history as arrays (step first_step + k), and how it ended."""
+
+    step: int
+    total: int
+    stopped: bool
+    held_before: float
+    held_after: float
+    seconds: float
+    first_step: int
+    loss: np.ndarray
+    learning_rate: np.ndarray
+    grad_norm: np.ndarray
+
+
+class Model:
+    """A model from the text of its blocks, or from a list of such texts."""
+
+    def __init__(self, text: str | Iterable[str], seed: int = 1):
+        text = text if isinstance(text, str) else "\n".join(text)
+        e, p = _ffi.new("hs_error *"), _ffi.new("hs_model **")
+        _check(_lib.hs_model_new(text.encode(), seed, p, e), e)
+        self._m = p[0]
+
+    @classmethod
+    def load(cls, folder: str) -> "Model":
+        """From a folder that save() or train() wrote."""
+        e, p = _ffi.new("hs_error *"), _ffi.new("hs_model **")
+        _check(_lib.hs_model_load(os.fsencode(folder), p, e), e)
+        self = cls.__new__(cls)
+        self._m = p[0]
+        return self
+
+    def save(self, folder: str) -> None:
+        """config.json and model.safetensors."""
+        e = _ffi.new("hs_error *")
+        _check(_lib.hs_model_save(self._m, os.fsencode(folder), e), e)
+
+    def close(self) -> None:
+        """Gives the model back; using it afterwards is an Error."""
+        e = _ffi.new("hs_error *")
+        m, self._m = self._m, _ffi.NULL
+        _check(_lib.hs_model_free(m, e), e)
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_m", None):
+            _lib.hs_model_free(self._m, _ffi.NULL)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The parameters by name, with their shapes."""
+        out, p, e = {}, _ffi.new("hs_param *"), _ffi.new("hs_error *")
+        for i in range(_lib.hs_model_params(self._m)):
+            _check(_lib.hs_model_param(self._m, i, p, e), e)
+            out[_ffi.string(p.name).decode()] = tuple(p.dim[k] for k in range(p.ndim))
+        return out
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The values of a parameter, a copy."""
+        shape = self.shapes().get(name, (0,))
+        v, e = np.empty(shape, np.float32), _ffi.new("hs_error *")
+        _check(_lib.hs_model_get(self._m, name.encode(), _floats(v), v.size, e), e)
+        return v
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        v, e = np.ascontiguousarray(value, np.float32), _ffi.new("hs_error *")
+        _check(_lib.hs_model_set(self._m, name.encode(), _floats(v), v.size, e), e)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """All parameters by name."""
+        return {name: self[name] for name in self.shapes()}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Takes the values of a PyTorch nn.Sequential of modules that are blocks here, by name;
+        shapes may differ where the numbers are the same (the kernels of a convolution). An
+        embedding that is module 0 there is `embed` here, and the others have numbers one
+        smaller."""
+        names = list(self.shapes())
+        if "embed.weight" in names and "embed.weight" not in values:
+            moved = {}
+            for key, v in values.items():
+                first, rest = key.split(".", 1)
+                moved["embed." + rest if first == "0" else f"{int(first) - 1}.{rest}"] = v
+            values = moved
+        missing, more = set(names) - set(values), set(values) - set(names)
+        if missing or more:
+            raise Error(-1, f"missing: {sorted(missing)}; not of the model: {sorted(more)}")
+        for name in names:
+            v = values[name]
+            self[name] = v.detach().cpu().numpy() if hasattr(v, "detach") else v
+
+    def summary(self) -> str:
+        """A table of blocks, shapes, parameters and FLOP."""
+        n = _lib.hs_model_summary(self._m, _ffi.NULL, 0)
+        if n < 0:
+            raise Error(n, "the model is closed, or in use")
+        out = _ffi.new("char[]", n + 1)
+        _lib.hs_model_summary(self._m, out, n + 1)
+        return _ffi.string(out).decode()
+
+    def predict(self, x: Any, device: str | None = "cpu") -> np.ndarray:
+        """What goes into the loss, for samples x: (samples, ..., numbers of a row); of a model of
+        tokens (samples, length)."""
+        x = _numbers(x)
+        width, out = _lib.hs_model_input(self._m), _lib.hs_model_output(self._m)
+        length = x[0].size // width if len(x) and width else 0
+        y, e = np.empty((len(x), length, out), np.float32), _ffi.new("hs_error *")
+        dev = _ffi.NULL if device is None else _ffi.new("char[]", device.encode())
+        _check(
+            _lib.hs_predict(self._m, dev, _address(x), len(x), length, _floats(y), e),
+            e,
+        )
+        return y[:, 0] if length == 1 else y
+
+    def evaluate(self, x: Any, y: Any, device: str | None = "cpu", batch: int = 0) -> Evaluation:
+        """Loss and accuracy over samples."""
+        data = _Data(self, (x, y))
+        v, e = _ffi.new("hs_evaluation *"), _ffi.new("hs_error *")
+        dev = _ffi.NULL if device is None else _ffi.new("char[]", device.encode())
+        rc = _lib.hs_evaluate(self._m, data.c, dev, batch, v, e)
+        data.reraise()
+        _check(rc, e)
+        return Evaluation(v.loss, v.accuracy, v.rows)
+
+
+def _numbers(a: Any) -> np.ndarray:
+    """float32 or int32, contiguous; copied only when it is something else."""
+    a = np.asarray(a)
+    kind = np.int32 if a.dtype.kind in "iub" else np.float32
+    return np.ascontiguousarray(a, kind)
+
+
+def _address(a: np.ndarray) -> Any:
+    return _ffi.cast("void *", a.ctypes.data if a.size else 0)
+
+
+def _floats(a: np.ndarray) -> Any:
+    return _ffi.cast("float *", a.ctypes.data)
+
+
+class _Data:
+    """hs_data of two arrays, without a copy, or of a sequence of (x, y)."""
+
+    def __init__(self, model: Model, data: Any, held: int = 0, version: int = 0):
+        self.error: BaseException | None = None
+        self.c = _ffi.new("hs_data *")
+        self.c.size = _ffi.sizeof("hs_data")
+        width = _lib.hs_model_input(model._m)
+        target = _lib.hs_model_target(model._m)
+        if not width:
+            raise Error(-1, "there is no such model: it was closed, or is in use")
+        if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
+            x, y = _numbers(data[0]), _numbers(data[1])
+            if len(x) != len(y):
+                raise Error(-1, f"{len(x)} samples and {len(y)} targets")
+            length = x[0].size // width if len(x) and width else 0
+            if not length or x[0].size != length * width or y[0].size != length * target:
+                raise Error(
+                    -1,
+                    f"a sample has {x[0].size if len(x) else 0} numbers and a target of "
+                    f"{y[0].size if len(y) else 0}; the model reads {width} and compares {target}",
+                )
+            self.keep = (x, y)
+            xa, ya = x.ctypes.data, y.ctypes.data
+            self.items = None
+            e = _ffi.new("hs_error *")
+            _check(
+                _lib.hs_data_arrays(
+                    model._m,
+                    _ffi.cast("void *", xa),
+                    _ffi.cast("void *", ya),
+                    len(x),
+                    length,
+                    self.c,
+                    e,
+                ),
+                e,
+            )
+            self.c.count = len(x) - held
+        else:
+            self.items = data if hasattr(data, "__getitem__") else list(data)
+            first = np.asarray(self.items[0][0])
+            self.length = max(first.size // width, 1) if width else 1
+            self.sizes = (self.length * width * 4, self.length * target * 4)
+            self.callback = _ffi.callback("int(void *, uint64_t, void *, void *)", self.get)
+            self.c.count = len(self.items) - held
+            self.c.length = self.length
+            self.c.get = self.callback
+        self.c.held = held
+        self.c.version = version
+
+    def get(self, _: Any, index: int, x: Any, y: Any) -> int:
+        try:
+            for to, size, v in zip((x, y), self.sizes, self.items[index]):
+                v = _numbers(v)
+                if v.nbytes != size:
+                    raise ValueError(f"sample {index} has {v.nbytes} bytes, not {size}")
+                _ffi.memmove(to, _ffi.from_buffer(v), size)
+            return 0
+        except BaseException as e:  # goes on in the caller's frame
+            self.error = e
+            return -1
+
+    def reraise(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def __del__(self) -> None:
+        if getattr(self, "items", 0) is None:
+            _lib.hs_data_release(self.c)
+
+
+def train(
+    model: Model | None = None,
+    data: Any = None,
+    *,
+    config: str | None = None,
+    callback: Callable[[Step], Any] | None = None,
+    devices: Sequence[str] = (),
+    worker: Sequence[str] = (),
+    held: int = 0,
+    version: int = 0,
+    **settings: Any,
+) -> Result:
+    """Trains `model` on `data`: a tuple of arrays (x, y), or anything with samples (x, y) by
+    index or in turn; the last `held` samples are only evaluated. Without both, what the
+    configuration says.
+
+    Settings are keys of a configuration (learning_rate=0.01, max_steps=100, output_dir="run").
+    `callback` gets each Step; False stops the run, a float is the next step's learning rate. What
+    it raises is raised here. `devices`: a worker in this process for each, ("cpu", "opencl:0").
+    `worker`: argv that starts one of this machine for a job over machines.
+    """
+    raised: list[BaseException] = []
+
+    def told(_: Any, s: Any, rate: Any) -> int:
+        try:
+            answer = callback(
+                Step(
+                    s.step, s.total, s.epoch, s.loss, s.accuracy, s.learning_rate, s.grad_norm,
+                    s.seconds, s.rows, bool(s.skipped),
+                )
+            )
+            if answer is False:
+                return 1
+            if isinstance(answer, float):
+                rate[0] = answer
+            return 0
+        except BaseException as e:  # goes on in the caller's frame
+            raised.append(e)
+            return -1
+
+    o, r, e = _ffi.new("hs_options *"), _ffi.new("hs_result *"), _ffi.new("hs_error *")
+    o.size = _ffi.sizeof("hs_options")
+    texts = [
+        _ffi.new("char[]", f"{k}={str(v).lower() if isinstance(v, bool) else v}".encode())
+        for k, v in settings.items()
+    ]
+    names = [_ffi.new("char[]", d.encode()) for d in devices]
+    words = [_ffi.new("char[]", os.fsencode(w)) for w in worker]
+    set_p, dev_p = _ffi.new("char const *[]", texts or 1), _ffi.new("char const *[]", names or 1)
+    worker_p = _ffi.new("char *[]", words + [_ffi.NULL])
+    o.set, o.sets, o.device, o.devices = set_p, len(texts), dev_p, len(names)
+    if words:
+        o.worker = worker_p
+    if config is not None:
+        path = _ffi.new("char[]", os.fsencode(config))
+        o.config = path
+    if callback:
+        told_p = _ffi.callback("int(void *, hs_step const *, double *)", told)
+        o.on.step = told_p
+    d = _Data(model, data, held, version) if data is not None and model is not None else None
+    rc = _lib.hs_train(model._m if model else _ffi.NULL, d.c if d else _ffi.NULL, o, r, e)
+    if raised:
+        raise raised[0]
+    if d:
+        d.reraise()
+    _check(rc, e)
+    try:
+        history = [
+            np.frombuffer(_ffi.buffer(v, r.steps * 8), np.float64).copy()
+            if r.steps
+            else np.empty(0)
+            for v in (r.loss, r.learning_rate, r.grad_norm)
+        ]
+        return Result(
+            r.step, r.total, bool(r.stopped), r.held_before, r.held_after, r.seconds,
+            r.first_step, *history,
+        )
+    finally:
+        _lib.hs_result_release(r)
