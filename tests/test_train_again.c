@@ -167,6 +167,39 @@ static void with_a_worker(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A worker joins the new coordinator and dies before there is a plan. (make test-long) */
+static void lost_before_the_plan(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	if (!test_is_long())
+		return;
+	make(&s, w);
+	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	assert_true(waits_for(&p, "step 10/"));
+	kill(p.pid, SIGKILL);
+	finished(&p, PATIENCE);
+	until(&w[2], "waiting up to");
+	until(&w[3], "waiting up to");
+	kill(w[3].pid, SIGSTOP); /* it is waited for */
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
+	w[2] = worker(&s, 2);
+	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	until(&p, "waiting for worker 'd'"); /* for nobody else */
+	kill(w[2].pid, SIGKILL);
+	finished(&w[2], PATIENCE);
+	kill(w[3].pid, SIGCONT);
+	if (!waits_for(&p, "'c' is gone")) {
+		show_log(&p);
+		fail_msg("not without it");
+	}
+	w[2] = worker(&s, 2);
+	ends_alike(&s, &p, w);
+	tiny_remove(&s.t);
+}
+
 /* The folder of a run, copied, with an older number of its coordinator: a worker that follows the
  * newer one refuses it, also when that one is gone. */
 static void an_older_coordinator(void **state)
@@ -212,6 +245,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(killed_again_and_again),
 		cmocka_unit_test(with_a_worker),
 		cmocka_unit_test(an_older_coordinator),
+		cmocka_unit_test(lost_before_the_plan),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

@@ -326,6 +326,8 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		char dir[4096];
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
 		TRY(tensorboard_open(dir, &v->board, e));
+		if (i->resumed_from) /* an earlier file may have later steps */
+			TRY(tensorboard_go_back(v->board, (int64_t)i->first_step + 1, e));
 	}
 	if (c->mlflow_experiment_name)
 		TRY(open_mlflow(v, i, e));

@@ -47,7 +47,8 @@ int start_join(struct trainer *t, const char *resume, struct err *e)
 	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 
-/* Of those who are there nothing is known. */
+/* Nothing is known of the workers. One that was lost since it joined is planned with: the first plan
+ * is then made good as any other that has lost somebody. */
 static int assume(struct trainer *t, struct err *e)
 {
 	const int most = session_members(t->ses);
@@ -56,7 +57,7 @@ static int assume(struct trainer *t, struct err *e)
 	if (!seat)
 		return err_nomem(e, (size_t)most * sizeof *seat, "workers");
 	for (int i = 0; i < most; i++)
-		if (session_has(t->ses, i))
+		if (!t->seat[i].late || session_has(t->ses, i))
 			seat[n++] = t->seat[i];
 	return job_plan_assume(&t->job_plan, t->job, seat, n, e);
 }
