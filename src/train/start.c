@@ -47,8 +47,8 @@ int start_join(struct trainer *t, const char *resume, struct err *e)
 	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 
-/* Nothing is known of the workers. One that was lost since it joined is planned with: the first plan
- * is then made good as any other that has lost somebody. */
+/* Nothing is known of the workers. One that was lost since it joined is planned with: the first
+ * plan is then made good as any other that has lost somebody. */
 static int assume(struct trainer *t, struct err *e)
 {
 	const int most = session_members(t->ses);
