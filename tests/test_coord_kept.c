@@ -161,7 +161,7 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	tiny_make(&t, 2, 24);
 	struct config *c =
 		tiny_config(&t, "run", (const char *const[]){ "compute_dtype=float32", NULL });
-	MUST(job_open(c, DT_F32, &job, &err));
+	MUST(job_open(c, DT_F32, NULL, &job, &err));
 	serial++;
 	for (int i = 0; i < PLAYERS; i++) {
 		seat[i] = (struct seat_spec){
