@@ -3,9 +3,11 @@
  * known in closed form; and the comparison with what was measured, member by member. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "plan/offload.h"
 #include "plan/sum_time.h"
 #include "train/judge.h"
+#include "train/reduction.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -383,7 +385,42 @@ static void test_shared_state(void **state)
 		 (whole - 0.4 * rest) / (2 * whole - 0.85 * rest));
 	plan_release(&plan);
 	plan_release(&given);
+	/* written shares that do not fit: by how much, and what would */
+	read_plan(&p, &o, SHARED, &given);
+	o.share_auto = false;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	assert_false(plan.fits);
+	close_to(plan.over_gib, 0.15 * rest);
+	plan_over_error(&p, &plan, &e);
+	printf("  %s\n", e.msg);
+	assert_non_null(strstr(e.msg, "GiB more than"));
+	assert_non_null(strstr(e.msg, "a smaller 'state_share' of this device"));
+	plan_release(&plan);
+	plan_release(&given);
 	profile_release(&p);
+}
+
+/* An optimizer whose state cannot be divided. */
+static void test_undivided_state(void **state)
+{
+	static const int halves[] = { STATE_WHOLE / 2, STATE_WHOLE / 2 }, members[] = { 2 };
+	const struct optimizer whole = { .name = "global", .cut = CUT_NONE };
+	struct config c = { .path = "config.yaml", .reduce = "auto" };
+	const struct job j = { .cfg = &c, .optimizer = &whole };
+	struct placement *place = mem_zalloc(sizeof *place);
+	struct rules rules = RULES_NOW;
+	struct err e = { 0 };
+	(void)state;
+	assert_non_null(place);
+	place->stages = place->chunks = 1;
+	place->members = members;
+	place->state_share = halves;
+	assert_int_equal(reduction_choose(&j, SUM_FAST, false, false, &rules, place, &e),
+			 ERR_USAGE);
+	assert_string_equal(e.msg, "config.yaml: sharing training state needs an optimizer whose "
+				   "state can be divided, and that of 'global' cannot: write "
+				   "'shard: none'");
+	mem_free(place);
 }
 
 /* Values in pieces: every chunk is gathered twice but the last one; memory is that of two chunks
@@ -647,17 +684,12 @@ static void test_judge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two),
-		cmocka_unit_test(test_pipeline),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_auto_order),
-		cmocka_unit_test(test_sum_time),
-		cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_shared_state),
-		cmocka_unit_test(test_shared_values),
-		cmocka_unit_test(test_offload),
-		cmocka_unit_test(test_passes),
-		cmocka_unit_test(test_given_plan_and_shard),
+		cmocka_unit_test(test_two),          cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
+		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_shared_values),
+		cmocka_unit_test(test_offload),      cmocka_unit_test(test_undivided_state),
+		cmocka_unit_test(test_passes),       cmocka_unit_test(test_given_plan_and_shard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

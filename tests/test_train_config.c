@@ -490,6 +490,10 @@ static const struct {
 	  "parameters" },
 	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "shard: parameters\nschedule: 1f1b\n",
 	  "'shard: parameters' needs 'schedule: breadth_first' (or auto); '1f1b'" },
+	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "adapter: lora\nshard: "
+							    "parameters\npeft_use_dora: "
+							    "true\n",
+	  "'peft_use_dora' with 'shard: parameters' is not supported: write 'shard: optimizer'" },
 	{ CLUSTER(W1, "{id: local, end: 4}"), "needs 'start' and 'end'" },
 	{ CLUSTER(W1, "{id: local, start: 0, end: 4, is_last: true}") "plan: p.json\n",
 	  "either 'plan' or 'shard_plan'" },

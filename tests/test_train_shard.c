@@ -75,11 +75,10 @@ static void place(const struct mixture *m, bool shared, struct placed *p)
 		p->place.first[i] = (int64_t)i * LAYERS / (m->stages * m->chunks);
 }
 
-static void run(const struct tiny *t, const char *name, const struct mixture *m, bool shared,
-		struct record *r, const char *const *more)
+static int attempt(const struct tiny *t, const char *name, const struct mixture *m, bool shared,
+		   struct record *r, const char *const *more, struct err *e)
 {
 	struct config *c = tiny_config(t, name, more);
-	struct err e = { 0 };
 	struct train_result res = { 0 };
 	struct placed p;
 	const struct train_sink sink = record_sink(r);
@@ -88,9 +87,17 @@ static void run(const struct tiny *t, const char *name, const struct mixture *m,
 	const struct train_options o = { .stop = &r->stop,
 					 .place = m ? &p.place : NULL,
 					 .act = DT_F32 };
-	if (train_run(c, &o, &sink, &res, &e) < 0)
-		fail_msg("%s: %s", name, e.msg);
+	const int rc = train_run(c, &o, &sink, &res, e);
 	config_free(c);
+	return rc;
+}
+
+static void run(const struct tiny *t, const char *name, const struct mixture *m, bool shared,
+		struct record *r, const char *const *more)
+{
+	struct err e = { 0 };
+	if (attempt(t, name, m, shared, r, more, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
 }
 
 /* Of the mixtures: */
@@ -270,6 +277,22 @@ static void every_way_of_adding_up(void **state)
 	tiny_remove(&t);
 }
 
+/* What needs a whole matrix when the model is built. */
+static void what_cannot_be_gathered(void **state)
+{
+	(void)state;
+	static const char *const dora[] = { "lora_r=4", "peft_use_dora=true",
+					    "gradient_accumulation_steps=3", "max_steps=2", NULL };
+	struct tiny t;
+	struct record r = { 0 };
+	struct err e = { 0 };
+	tiny_make(&t, LAYERS, 20);
+	assert_true(attempt(&t, "dora", &mixtures[FIRST_OF_VALUES], true, &r, dora, &e) < 0);
+	printf("  %s\n", e.msg);
+	assert_non_null(strstr(e.msg, "peft_use_dora with 'shard: parameters' is not supported"));
+	tiny_remove(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +301,7 @@ int main(void)
 		cmocka_unit_test(full_has_the_bits_of_one_process),
 		cmocka_unit_test(resume_on_other_shares),
 		cmocka_unit_test(every_way_of_adding_up),
+		cmocka_unit_test(what_cannot_be_gathered),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "dev/dev.h"
 #include "net/frame.h"
 #include "engine/exchange.h"
+#include "engine/group_sum.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -201,12 +202,26 @@ static void where_there_is_no_sum(void **state)
 	side_release(&s);
 }
 
+/* Chunks and parts whose sums have more numbers than a frame can name. */
+static void too_many_sums(void **state)
+{
+	static struct plan_message plan = { .crew = { .parts = 64 } };
+	struct exchange x = { .plan = &plan };
+	const struct worker_model m = { .chunks = 600 };
+	struct group_sum g;
+	(void)state;
+	assert_int_equal(group_sum_begin(&g, &x, &m, &err), ERR_USAGE);
+	assert_string_equal(err.msg, "600 chunks with gradients in 64 parts each are too many: "
+				     "write a smaller 'reduce_parts'");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parts_that_are_wrong),
 		cmocka_unit_test(a_part_that_comes_twice),
 		cmocka_unit_test(where_there_is_no_sum),
+		cmocka_unit_test(too_many_sums),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

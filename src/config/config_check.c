@@ -396,6 +396,11 @@ static int check_training(struct config *c, const char *where, const bool *seen,
 			       "%s: 'shard: parameters' needs 'schedule: breadth_first' (or auto); "
 			       "'%s' does not work on one chunk at a time",
 			       where, c->schedule);
+	if (c->shard == SHARD_VALUES && c->peft_use_dora)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'peft_use_dora' with 'shard: parameters' is not supported: "
+			       "write 'shard: optimizer'",
+			       where);
 	if ((c->offload_bits & (OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS)) && s && !s->gathers)
 		return err_set(e, ERR_USAGE,
 			       "%s: 'offload' of parameters or activations needs 'schedule: "
