@@ -364,6 +364,10 @@ static void test_shared_state(void **state)
 	assert_true(plan_shares_state(&plan.stage[0]) && plan.executable);
 	close_to(plan.stage[0].member[0].memory_gib, whole - 0.25 * rest);
 	close_to(plan.stage[0].member[1].memory_gib, whole - 0.75 * rest);
+	/* each gets its part of the sum, up to a window */
+	close_to(plan.stage[0].member[0].links_gib,
+		 fmin(0.75 * (4 * p.layer_state_gib - rest), 0.0625) +
+			 fmin(0.25 * (4 * p.layer_state_gib - rest), 0.0625));
 	/* half of a sum, then values go to the other member: bytes as before, but one after the
 	 * other */
 	assert_true(plan.simulated_ms > 0 && plan.simulated_ms < 2 * alone_ms);
@@ -449,6 +453,8 @@ static void test_shared_values(void **state)
 		     kept = 4 * (4 * 0.5 + 2 * 4 * edge);
 	close_to(plan.stage[0].member[0].memory_gib, lent + 0.75 * all + kept);
 	close_to(plan.stage[0].member[1].memory_gib, lent + 0.25 * all + kept);
+	/* each way of the link is full: its window */
+	close_to(plan.stage[0].member[0].links_gib, 2 * 64.0 / 1024);
 	/* between members on one host at 4 GB/s: the first gather is waited for, the others come
 	 * beside computing or not; never more than all of them */
 	const double gather_ms = (4 + 3) * p.layer_gib * 1073741824 * 0.75 / 4e9 * 1e3;

@@ -119,6 +119,11 @@ double cost_host_gib(const struct cost *c, const struct cost_row *r, const struc
 double cost_host_over(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int host);
 bool cost_is_on_host(const struct cost *c, int device);
+/* GiB of its host's memory that messages on the links of member i to the workers beside it take at
+ * most: each way of a link as much as a step sends over it, and not more than its window
+ * (net/net.h). */
+double cost_links_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int stage, int i);
 
 /* Whether the members of a group (MAY be NULL) are played each under a schedule; m: the pipe's
  * microbatch size; 0: each pass has its own. */

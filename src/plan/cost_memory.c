@@ -248,6 +248,50 @@ double cost_host_over(const struct cost *c, const struct cost_row *r, const stru
 	return least > 0 && offloaded > 0 ? fmax(0, need + offloaded - least) : 0;
 }
 
+/* One way of a link. */
+static double in_window(double gib) { return fmin(gib, 64.0 / 1024); }
+
+/* Sums of gradients, new values and pieces of the members of a group. */
+static double group_links_gib(const struct cost *c, const struct pipe *q, int stage, int i)
+{
+	const struct plan_stage *g = q->stage[stage].group;
+	int largest, n = cost_layers(q, stage, &largest);
+	const double gradients = cost_gradient_gib(c, q, stage, n);
+	double gib = 0, piece = 0;
+	for (int k = 0; g->sharded && k < q->chunks; k++)
+		piece = fmax(piece, cost_gathered_gib(c->p, q, k * q->stages + stage));
+	for (int k = 0; k < g->members; k++) {
+		if (k == i)
+			continue;
+		const bool shares = plan_shares_state(g);
+		const double theirs = shares ? g->member[k].state_share : 1.0 / g->members,
+			     own = shares ? g->member[i].state_share : 1.0 / g->members;
+		gib += in_window(theirs * gradients + own * 2 * piece) +
+		       in_window(own * gradients + theirs * 2 * piece);
+	}
+	return gib;
+}
+
+double cost_links_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int stage, int i)
+{
+	const struct plan_stage *g = q->stage[stage].group;
+	const int own = g ? g->member[i].microbatches : q->microbatches;
+	const double edge = (g ? cost_row_of(c, r, g->member[i].microbatch) : r)->boundary_gib;
+	double gib = g && g->members > 1 ? group_links_gib(c, q, stage, i) : 0;
+	for (int way = -1; way <= 1 && q->stages > 1; way += 2) {
+		const int other = (stage + way + q->stages) % q->stages;
+		if (q->chunks == 1 && (stage + way < 0 || stage + way >= q->stages))
+			continue;
+		const struct plan_stage *o = q->stage[other].group;
+		for (int k = 0; k < (o ? o->members : 1); k++) {
+			const int theirs = o ? o->member[k].microbatches : q->microbatches;
+			gib += 2 * in_window(edge * q->chunks * (own < theirs ? own : theirs));
+		}
+	}
+	return gib;
+}
+
 static bool hosts_fit(const struct cost *c, const struct cost_row *r, const struct pipe *q)
 {
 	for (int h = 0; c->o->offload && h < c->p->hosts; h++)

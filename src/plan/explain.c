@@ -270,6 +270,18 @@ static void put_limits(const struct profile *p, const struct plan_options *o,
 					 device_id(p, plan->stage[k].member[i].device),
 					 plan->stage[k].member[i].host_gib);
 	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			if (p->device[m->device].on_host && m->memory_gib <= m->limit_gib &&
+			    m->memory_gib + m->links_gib > m->limit_gib)
+				buf_addf(
+					b,
+					"Messages on the links of %s take up to %.2f GiB more, and "
+					"%.2f GiB are left (memory_reserve).\n",
+					device_id(p, m->device), m->links_gib,
+					m->limit_gib - m->memory_gib);
+		}
+	for (int k = 0; k < plan->stages; k++)
 		for (int i = 0; plan_shares_state(&plan->stage[k]) && i < plan->stage[k].members;
 		     i++)
 			buf_addf(b, "%s stores %.0f %% of the training state of its group.\n",

@@ -257,6 +257,7 @@ static void fill_memory(const struct cost *c, const struct cost_row *r, const st
 			const int device = plan->stage[k].member[i].device;
 			const double over = cost_host_over(c, r, q, c->p->device[device].host);
 			plan->stage[k].member[i].host_gib = cost_host_gib(c, r, q, k, i);
+			plan->stage[k].member[i].links_gib = cost_links_gib(c, r, q, k, i);
 			if (over <= most || cost_is_on_host(c, device))
 				continue;
 			plan->fits = false;

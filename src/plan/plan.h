@@ -21,7 +21,7 @@
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
  *                              "state_share", "memory_gib", "memory_limit_gib", "host_gib",
- *                              "busy", "copy", "wait", "bubble"}, ...]}, ...],
+ *                              "links_gib", "busy", "copy", "wait", "bubble"}, ...]}, ...],
  *     "left_out": [ids], "search_ms" }
  *
  * `stages` lists the chunks in the order of the layers: with chunks = c, entry i belongs to the
@@ -109,6 +109,7 @@ struct plan_member {
 	double state_share;              /* of the stage's training state; not shared: 1 */
 	double memory_gib, limit_gib;    /* needed, allowed */
 	double host_gib;                 /* of the host's memory: what is offloaded */
+	double links_gib;                /* and at most: messages on its links to other workers */
 	double busy, copy, wait, bubble; /* shares of the step time */
 };
 

@@ -46,6 +46,10 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 		buf_adds(b, ", ");
 		put_num(b, "host_gib", m->host_gib);
 	}
+	if (m->links_gib > 0) {
+		buf_adds(b, ", ");
+		put_num(b, "links_gib", m->links_gib);
+	}
 	buf_adds(b, ", ");
 	put_num(b, "busy", m->busy);
 	buf_adds(b, ", ");
