@@ -7,7 +7,7 @@
 #include "plan/offload.h"
 #include "plan/sum_time.h"
 #include "train/judge.h"
-#include "train/reduction.h"
+#include "survey/reduction.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
