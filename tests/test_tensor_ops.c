@@ -11,6 +11,7 @@
 #include "tensor/quant.h"
 #include "tensor/op_host.h"
 #include "tensor/ops.h"
+#include "tensor/routing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -367,6 +368,83 @@ static void case_host(struct bench *b)
 	b->build = build_host;
 }
 
+enum { EXPERTS = 5, CHOSEN = 2 };
+
+static int build_route(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct routing *r;
+	return op_route_apply(&b->tape, b->used[0], CHOSEN, false, NULL, false, &r, y_p, e);
+}
+
+static void case_route(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, EXPERTS });
+	b->build = build_route;
+}
+
+/* A choice that does not depend on what is differentiated; expert 2 gets no token. */
+static int choose(struct bench *b, int64_t experts, struct routing **r_p, struct err *e)
+{
+	struct tensor *logits, *weight;
+	const int64_t dim[2] = { N, experts };
+	TRY(tape_new(&b->tape, &b->mem, DT_F32, 2, dim, &logits, e));
+	float *v = (float *)((char *)logits->at.buf->host + logits->at.off);
+	for (int64_t i = 0; i < N * experts; i++)
+		v[i] = i % experts == 2 ? -9 : (float)((i * 7 + i / experts) % 11);
+	return op_route_apply(&b->tape, logits, experts > CHOSEN ? CHOSEN : 1, true, NULL, false,
+			      r_p, &weight, e);
+}
+
+static int build_permute(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct routing *r;
+	TRY(choose(b, EXPERTS, &r, e));
+	return op_permute_apply(&b->tape, b->used[0], r, y_p, e);
+}
+
+static void case_permute(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	b->build = build_permute;
+}
+
+static int build_grouped(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	static struct linear_part expert[2];
+	struct routing *r;
+	expert[0] = (struct linear_part){ .w = b->par[0],
+					  .lora = { .a = b->par[2], .b = b->par[3], .scale = 2 } };
+	expert[1] = (struct linear_part){ .w = b->par[1] };
+	const struct grouped g = { .expert = expert, .adapters = true, .dropout = 0.25f, .key = 9 };
+	TRY(choose(b, 2, &r, e));
+	return op_grouped_apply(&b->tape, b->used[0], r, &g, y_p, e);
+}
+
+static void case_grouped(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, C });
+	new_param(b, 2, OUT, C);
+	new_param(b, 2, OUT, C);
+	new_param(b, 2, R, C);
+	new_param(b, 2, OUT, R);
+	b->build = build_grouped;
+}
+
+static int build_unpermute(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct routing *r;
+	TRY(choose(b, EXPERTS, &r, e));
+	return op_unpermute_apply(&b->tape, b->used[0], b->used[1], b->used[2], r, y_p, e);
+}
+
+static void case_unpermute(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N * CHOSEN, C });
+	new_input(b, 2, (const int64_t[]){ N, CHOSEN });
+	new_input(b, 2, (const int64_t[]){ N, C });
+	b->build = build_unpermute;
+}
+
 static const struct {
 	const char *op;
 	void (*make)(struct bench *b);
@@ -390,6 +468,10 @@ static const struct {
 	{ "conv2d", case_conv2d, false },
 	{ "pool", case_pool, false },
 	{ "host", case_host, false },
+	{ "route", case_route, false },
+	{ "permute", case_permute, false },
+	{ "grouped", case_grouped, false },
+	{ "unpermute", case_unpermute, false },
 };
 
 /* ---- the check ---- */

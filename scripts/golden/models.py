@@ -22,6 +22,9 @@ sequences, one after the other.
                                                  rows, and the norm of all of it
   lora_r, lora_alpha (1)                         scale = alpha / R
   lora.<module>.A (R, in), lora.<module>.B       adapters of all linear layers
+  router_loss, router_z (1), loss.routers (1)    of experts: factors on the balance and the z loss
+                                                 of routers, which are part of all gradients and
+                                                 of <set>.loss; and the loss with them
   <set>.loss, <set>.grad.<module>.A, .B          with adapters on the modules of the set: `qkvo`
                                                  (attention) or `all` (all linear)
 
@@ -64,11 +67,14 @@ import safetensors
 import tokenizers
 from safetensors.torch import save_file
 
+import experts
+
 ROOT = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models"
 )
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
+ALL_LINEAR += ["gate", "w1", "w2", "w3"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GGUF = (
     "granite",
@@ -82,6 +88,7 @@ GGUF = (
     "glm4",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
+ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
 LENGTHS = (13, 37)
 ROWS = 16  # of a matrix that are kept, where the whole would make the files large
 
@@ -583,8 +590,69 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    "qwen3-moe": dict(
+        arch="qwen3_moe",
+        store="BF16",
+        tokenizer="smollm",
+        config=dict(
+            vocab_size=269,
+            **SMALL,
+            moe_intermediate_size=24,
+            head_dim=16,
+            num_experts=8,
+            num_experts_per_tok=3,
+            norm_topk_prob=True,
+            decoder_sparse_step=1,
+            mlp_only_layers=[],
+            router_aux_loss_coef=0.02,
+            output_router_logits=False,
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            use_sliding_window=False,
+            max_window_layers=2,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "olmoe": dict(
+        arch="olmoe",
+        store="F32",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, intermediate_size=24),
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            router_aux_loss_coef=0.01,
+            output_router_logits=True,
+            clip_qkv=None,
+            rms_norm_eps=1e-5,
+            rope_theta=10000.0,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "mixtral": dict(
+        arch="mixtral",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            router_aux_loss_coef=0.02,
+            router_jitter_noise=0.0,
+            output_router_logits=False,
+            rms_norm_eps=1e-5,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 CLASS = {
+    **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
     "olmo2": transformers.Olmo2ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
@@ -667,6 +735,9 @@ def build(name):
     config.dtype = torch.float32
     config._attn_implementation = "eager"
     model = CLASS[row["arch"]](config).to(torch.float32).eval()
+    if row["arch"] in experts.NAMES:
+        experts.unfuse(model)
+        model.config.output_router_logits = False  # run() adds the loss of routers
     # the row of padding has no gradient in PyTorch, here it is a row like any other
     model.get_input_embeddings().padding_idx = None
     fill(model, seed=1000 + list(FAMILIES).index(name))
@@ -739,16 +810,24 @@ def make_batch(lengths, vocab, seed, pattern=False):
     )
 
 
-def run(model, b):
-    """Logits of all tokens, each sequence on its own, and the sum of the token losses."""
-    logits = []
-    for a, z in zip(b["start"][:-1].tolist(), b["start"][1:].tolist()):
-        logits.append(model(input_ids=b["id"][a:z].long()[None], use_cache=False).logits[0])
+def run(model, b, coef=0.0, z=0.0):
+    """Logits of all tokens, each sequence on its own, and the sum of the token losses. coef and z:
+    losses of routers, joined over sequences and layers, each as often as there are trained
+    tokens."""
+    logits, routed = [], []
+    for a, e in zip(b["start"][:-1].tolist(), b["start"][1:].tolist()):
+        logits.append(model(input_ids=b["id"][a:e].long()[None], use_cache=False).logits[0])
+        routed.append([m.logits for m in experts.blocks(model)])
     logits = torch.cat(logits)
     total = torch.nn.functional.cross_entropy(
         logits, b["label"].long(), ignore_index=-100, reduction="sum"
     )
-    return logits, total, int((b["label"] != -100).sum())
+    n = int((b["label"] != -100).sum())
+    if coef or z:
+        routed = [torch.cat(layer) for layer in zip(*routed)]
+        square = torch.logsumexp(torch.cat(routed), -1) ** 2
+        total = total + n * (coef * experts.aux_loss(model, routed) + z * square.mean())
+    return logits, total, n
 
 
 def run_packed(model, b):
@@ -785,7 +864,11 @@ def lora_model(model, targets, weights, r=LORA_R, alpha=LORA_ALPHA):
     cfg = peft.LoraConfig(
         r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=list(targets), task_type="CAUSAL_LM"
     )
+    kind = model.config.model_type
+    if experts.blocks(model):  # PEFT would look for transformers' own tensors of experts
+        model.config.model_type = "modules"
     m = peft.get_peft_model(model, cfg).eval()
+    model.config.model_type = kind
     for module, a, b in lora_parts(m):
         a.data.copy_(weights[module][0])
         b.data.copy_(weights[module][1])
@@ -814,6 +897,14 @@ def expectation(name, model, with_grads=True, with_lora=True):
     if not FAMILIES.get(name, {}).get("config", {}).get("sliding_window") and not by_length:
         far = (run_packed(model, b) - logits).abs().max().item()
         assert far < 2e-5, (name, far)
+    if experts.blocks(model):
+        plain = experts.like(model)
+        far = (run(plain, b)[0] - logits).abs().max().item()
+        assert far < 2e-5, (name, far)
+        first = b["id"][: b["start"][1]].long()[None]
+        mine = [m.logits for m in experts.blocks(model) if model(first) is not None]
+        theirs = plain(first, output_router_logits=True).aux_loss.item()
+        assert abs(experts.aux_loss(model, mine).item() - theirs) < 1e-5, (name, theirs)
     if with_grads:
         last = model.config.num_hidden_layers - 1
         keep = {
@@ -826,6 +917,14 @@ def expectation(name, model, with_grads=True, with_lora=True):
         keep |= {
             f"model.layers.0.{k}"
             for k in (
+                "mlp.gate.weight",
+                "mlp.experts.1.gate_proj.weight",
+                "mlp.experts.2.up_proj.weight",
+                "mlp.experts.5.down_proj.weight",
+                "block_sparse_moe.gate.weight",
+                "block_sparse_moe.experts.0.w1.weight",
+                "block_sparse_moe.experts.1.w2.weight",
+                "block_sparse_moe.experts.3.w3.weight",
                 "input_layernorm.weight",
                 "self_attn.q_proj.weight",
                 "self_attn.q_proj.bias",
@@ -841,6 +940,11 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "post_self_attn_layernorm.weight",
             )
         }
+        coef, z = (ROUTER_LOSS, ROUTER_Z) if experts.blocks(model) else (0.0, 0.0)
+        if coef:
+            total = run(model, b, coef, z)[1]
+            out["router_loss"], out["router_z"] = torch.tensor([coef]), torch.tensor([z])
+            out["loss.routers"] = (total / n).detach().reshape(1)
         (total / n).backward()
         for k, p in model.named_parameters():
             if k in keep:
@@ -867,13 +971,15 @@ def lora_expectation(model, b):
         out[f"lora.{module}.A"], out[f"lora.{module}.B"] = a, bb
     for label, targets in (("qkvo", ATTENTION), ("all", ALL_LINEAR)):
         m = lora_model(model, targets, weights)
-        _, total, n = run(m, b)
+        coef, z = (ROUTER_LOSS, ROUTER_Z) if experts.blocks(model) else (0.0, 0.0)
+        _, total, n = run(m, b, coef, z)
         (total / n).backward()
         out[label + ".loss"] = (total / n).detach().reshape(1)
         for module, a, bb in lora_parts(m):
+            # an expert that no token chose has none
             out[f"{label}.grad.{module}.A"], out[f"{label}.grad.{module}.B"] = (
-                a.grad.clone(),
-                bb.grad.clone(),
+                torch.zeros_like(a) if a.grad is None else a.grad.clone(),
+                torch.zeros_like(bb) if bb.grad is None else bb.grad.clone(),
             )
         m.zero_grad()
         m.unload()
@@ -1336,6 +1442,8 @@ def main():
             expectation(name, model, row.get("grads", True), row.get("grads", True))
             model = build(name)[0]
             save_model(name, model, config)
+            if "tokenizer" in row:
+                make_tokenizer(name, row["tokenizer"], config["vocab_size"])
             if name in GGUF:
                 write_family_gguf(name, model, config)
         return

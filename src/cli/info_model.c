@@ -91,7 +91,14 @@ static void add_shape(json_t *o, const struct model_config *c)
 	if (c->window)
 		json_object_set_new(o, "sliding_window", json_integer(c->window));
 	json_object_set_new(o, "tied_embeddings", json_boolean(c->tied));
+	if (c->experts) {
+		json_object_set_new(o, "experts", json_integer(c->experts));
+		json_object_set_new(o, "experts_per_token", json_integer(c->top_k));
+	}
 	json_object_set_new(o, "parameters", json_integer(model_parameters(c)));
+	if (c->experts)
+		json_object_set_new(o, "active_parameters",
+				    json_integer(model_active_parameters(c)));
 }
 
 static void add_tokenizer(json_t *o, const struct model_file *f)

@@ -168,8 +168,10 @@ struct config {
 	double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum;
 	double max_grad_norm; /* 0: no clipping */
 	int64_t max_nonfinite_steps;
-	double neftune_noise_alpha; /* 0: no noise */
-	const char *rl;             /* row of prefer/prefer.def, or "none" */
+	double neftune_noise_alpha;  /* 0: no noise */
+	double router_aux_loss_coef; /* -1: as the model's configuration says */
+	double router_z_loss_coef;
+	const char *rl; /* row of prefer/prefer.def, or "none" */
 	double rl_beta, orpo_alpha, dpo_label_smoothing, rpo_alpha, cpo_alpha, simpo_gamma;
 	double kto_desirable_weight, kto_undesirable_weight;
 	int64_t seed, data_seed; /* data_seed: the seed where it is not given */

@@ -191,6 +191,12 @@ static const struct opt rows[] = {
 	NUM(neftune_noise_alpha, "0", 0, 1e6,
 	    "NEFTune: noise on the embeddings in training, alpha / sqrt(length of the sequence * "
 	    "width); 5 to 15 are usual, 0 is none"),
+	NUM(router_aux_loss_coef, "-1", -1, 1e6,
+	    "of experts: factor on the loss that balances their use (docs/experts.md); -1: that of "
+	    "the "
+	    "model's configuration, if that has output_router_logits"),
+	NUM(router_z_loss_coef, "0", 0, 1e6,
+	    "of experts: factor on the mean square of the log-sum-exp of router logits"),
 	NAME(rl, &names_prefer, "none", "what is learned from preferences (docs/preferences.md)"),
 	POS(rl_beta, "0.1", "of preferences: the larger, the nearer to the reference it stays"),
 	NUM(orpo_alpha, "0", 0, 1e6, "rl: orpo: rl_beta, as axolotl calls it there; 0: not given"),

@@ -29,6 +29,7 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_nn);
 	buf_adds(b, kernel_conv);
 	buf_adds(b, kernel_xent);
+	buf_adds(b, kernel_experts);
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
 		buf_addf(b, "#define DT %d\n", widths[i]);
 		buf_adds(b, kernel_attn);
@@ -71,6 +72,14 @@ static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 			       "attention of %lld query and %lld key heads, %lld wide",
 			       (long long)h, (long long)g, (long long)d);
 	return 0;
+}
+
+static int route_check(int64_t experts, int64_t chosen, struct err *e)
+{
+	return chosen >= 1 && chosen <= experts && experts <= 1024
+		       ? 0
+		       : err_set(e, ERR_INTERNAL, "a choice of %lld among %lld experts",
+				 (long long)chosen, (long long)experts);
 }
 
 /* Passes of a loop of n: the end is looked at once more. */
@@ -228,6 +237,25 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_xent:
 		STEP(xent, a[6].i, 2 * lanes(a[7].i) + 2 * GROUPED);
+		break;
+	case K_route_fwd:
+		TRY(route_check(a[6].i, a[7].i, e));
+		STEP(route_fwd, a[5].i,
+		     3 * lanes(a[6].i) + 3 * GROUPED + lanes(a[7].i) +
+			     loop(a[7].i) * (loop(over(a[6].i, GPU_LANES) * (1 + loop(a[7].i))) +
+					     GROUPED));
+		break;
+	case K_route_bwd:
+		TRY(route_check(a[8].i, a[9].i, e));
+		STEP(route_bwd, a[7].i,
+		     loop(a[9].i) + 2 * over(a[8].i, GPU_LANES) * loop(a[9].i) + 2 * lanes(a[8].i) +
+			     GROUPED);
+		break;
+	case K_combine_fwd:
+		STEP(combine_fwd, a[4].i, lanes(a[6].i) + over(a[6].i, GPU_LANES) * loop(a[5].i));
+		break;
+	case K_combine_bwd:
+		STEP(combine_bwd, a[6].i, loop(a[7].i) * (lanes(a[8].i) + GROUPED));
 		break;
 	case K_row_norms:
 		STEP(row_norms, a[2].i, lanes(a[3].i) + GROUPED);

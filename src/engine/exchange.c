@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
 #include "engine/exchange_parts.h"
+#include "engine/routers.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -363,14 +364,25 @@ static int64_t width_of(const struct exchange *x, const struct instr *i)
 	return model_width(&p->cfg, p->first[v + behind]);
 }
 
-/* Begins to move `from` (rows, C) in dtype t to the wire; `chunk` is the receiver's. Nothing else
- * may be on its way. */
+/* Rows that a tensor of the wire has behind those of its tokens (routers.h). */
+static int64_t rows_behind(const struct exchange *x, const struct instr *i, bool train)
+{
+	const uint64_t row = (uint64_t)x->plan->cfg.hidden * dtype_size(x->plan->wire);
+	const size_t n =
+		routers_bytes(&x->plan->cfg, &x->plan->opt, train, frame_of(i) == FRAME_GRADIENT);
+	return (int64_t)((n + row - 1) / row);
+}
+
+/* Begins to move `from` (rows, C) in dtype t to the wire, and behind it `more` rows of what `sl`
+ * has for routers; `chunk` is the receiver's. Nothing else may be on its way. */
 static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t rows,
-		   int64_t width, enum dtype t, struct dev_ref from, int64_t begin, struct err *e)
+		   int64_t width, enum dtype t, struct dev_ref from, int64_t more,
+		   const struct slot *sl, int64_t begin, struct err *e)
 {
 	struct outgoing *o = &x->out;
 	const struct peer *to = peer_of(x, i);
-	uint64_t c = (uint64_t)width, bytes = (uint64_t)rows * c * dtype_size(t);
+	uint64_t c = (uint64_t)width, own = (uint64_t)rows * c * dtype_size(t),
+		 rest = (uint64_t)more * c * dtype_size(t), bytes = own + rest;
 	*o = (struct outgoing){ .to = to,
 				.flow = goes_behind(frame_of(i)) ? FLOW_TO_NEXT : FLOW_TO_PREV,
 				.bytes = bytes,
@@ -390,9 +402,12 @@ static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t
 			       .microbatch = (uint32_t)i->microbatch,
 			       .chunk = (uint16_t)chunk,
 			       .ndim = 2,
-			       .dim = { (uint64_t)rows, c },
+			       .dim = { (uint64_t)(rows + more), c },
 			       .payload = o->p + FRAME_HEADER };
-	TRY(dev_download_begin(o->p + FRAME_HEADER, from, bytes, e));
+	memset(o->p + FRAME_HEADER + own, 0, rest);
+	if (more)
+		routers_put(sl->sums, o->f.kind == FRAME_GRADIENT, o->p + FRAME_HEADER + own);
+	TRY(dev_download_begin(o->p + FRAME_HEADER, from, own, e));
 	return dev_beside(x->dev) ? 0 : exchange_flush(x, e);
 }
 
@@ -413,7 +428,8 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 		TRY(cast(x, DEV_REF(x->cast, 0), x->plan->wire, from, s->opt.act, count, e));
 		from = DEV_REF(x->cast, 0);
 	}
-	return set_out(x, i, chunk, sl->b.n, width, x->plan->wire, from, begin, e);
+	return set_out(x, i, chunk, sl->b.n, width, x->plan->wire, from,
+		       rows_behind(x, i, sl->b.train), sl, begin, e);
 }
 
 int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref from,
@@ -426,7 +442,8 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref
 		int64_t rows = part_rows(x, k);
 		part.microbatch = (int)k;
 		TRY(exchange_flush(x, e));
-		TRY(set_out(x, &part, 0, rows, x->plan->cfg.hidden, t, from, clock_now(), e));
+		TRY(set_out(x, &part, 0, rows, x->plan->cfg.hidden, t, from, 0, NULL, clock_now(),
+			    e));
 		from.off += (size_t)(rows * x->plan->cfg.hidden) * dtype_size(t);
 	}
 	return exchange_flush(x, e);
@@ -485,9 +502,10 @@ int exchange_between_layers(void *ctx, bool last, struct err *e)
 }
 
 static int check_tensor(const struct exchange *x, const struct instr *i, const struct frame *f,
-			int64_t n, struct err *e)
+			int64_t n, bool train, struct err *e)
 {
 	const int64_t width = width_of(x, i);
+	n += rows_behind(x, i, train);
 	if (f->dtype == x->plan->wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
 	    f->dim[1] == (uint64_t)width)
 		return 0;
@@ -511,10 +529,13 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
+	const bool back = frame_of(i) == FRAME_GRADIENT;
 	uint64_t count = (uint64_t)(sl->b.n * width_of(x, i)),
-		 bytes = count * dtype_size(s->opt.act);
+		 bytes = count * dtype_size(s->opt.act), wired = count * dtype_size(x->plan->wire);
 	if (exchange_is_ahead(x, i)) {
 		const struct dev_ref there = DEV_REF(x->ahead.buf[x->ahead.turn], 0);
+		if (sl->sums)
+			routers_take(sl->sums, back, x->ahead.routers);
 		x->ahead.used = false;
 		x->ahead.turn = !x->ahead.turn;
 		return x->plan->wire == s->opt.act
@@ -523,15 +544,17 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 	}
 	const struct exchange_want w = want_of(x, i);
 	TRY(exchange_wait_for(x, &w, &msg, &f, e));
-	int rc = check_tensor(x, i, &f, sl->b.n, e);
+	int rc = check_tensor(x, i, &f, sl->b.n, sl->b.train, e);
+	if (rc >= 0 && sl->sums)
+		routers_take(sl->sums, back, (const unsigned char *)f.payload + wired);
 	if (rc >= 0 && f.dtype == s->opt.act) {
-		rc = dev_upload(to, f.payload, f.size, e);
+		rc = dev_upload(to, f.payload, wired, e);
 	} else if (rc >= 0) {
 		struct dmem_mark k = dmem_mark(s->scratch);
 		struct dev_ref raw = DEV_NONE;
-		rc = dmem_take(s->scratch, f.size, &raw, e);
+		rc = dmem_take(s->scratch, wired, &raw, e);
 		if (rc >= 0)
-			rc = dev_upload(raw, f.payload, f.size, e);
+			rc = dev_upload(raw, f.payload, wired, e);
 		if (rc >= 0)
 			rc = cast(x, to, s->opt.act, raw, x->plan->wire, count, e);
 		if (rc >= 0 && !dev_beside(x->dev))
@@ -577,6 +600,20 @@ int exchange_receive_tied(struct exchange *x, const struct instr *i, struct para
 	return 0;
 }
 
+/* What came for routers behind a tensor that waits on the device. */
+static int keep_routers(struct exchange *x, const struct instr *i, const struct frame *f,
+			const struct batch_head *h, struct err *e)
+{
+	const size_t n = routers_bytes(&x->plan->cfg, &x->plan->opt, h->round == ROUND_TRAIN,
+				       frame_of(i) == FRAME_GRADIENT);
+	const size_t at = (size_t)(h->n * width_of(x, i)) * dtype_size(x->plan->wire);
+	if (!mem_grow(&x->ahead.routers, &x->ahead.routers_cap, n, 1))
+		return err_nomem(e, n, "the sums of routers");
+	if (n)
+		memcpy(x->ahead.routers, (const unsigned char *)f->payload + at, n);
+	return 0;
+}
+
 /* While the device computes: uploads the next tensor of the list, if it has arrived or
  * arrives soon. */
 static int look_ahead(struct exchange *x, struct err *e)
@@ -604,7 +641,10 @@ static int look_ahead(struct exchange *x, struct err *e)
 	}
 	if (rc < 0)
 		return rc;
-	rc = check_tensor(x, i, &f, x->orders->batch[i->microbatch].head.n, e);
+	const struct batch_head *h = &x->orders->batch[i->microbatch].head;
+	rc = check_tensor(x, i, &f, h->n, h->round == ROUND_TRAIN, e);
+	if (rc >= 0)
+		rc = keep_routers(x, i, &f, h, e);
 	if (rc >= 0)
 		rc = room(x, &a->buf[a->turn], f.size, e);
 	if (rc >= 0)
@@ -682,6 +722,7 @@ void exchange_release(struct exchange *x)
 	dev_free(x->cast);
 	dev_free(x->ahead.buf[0]);
 	dev_free(x->ahead.buf[1]);
+	mem_free(x->ahead.routers);
 	mem_free(x->early);
 	*x = (struct exchange){ 0 };
 }

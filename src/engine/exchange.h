@@ -58,6 +58,8 @@ struct ahead {
 	struct instr i;
 	struct dev_buf *buf[2]; /* used in turn: the previous one may still be read */
 	int turn;
+	unsigned char *routers; /* behind it (routers.h) */
+	size_t routers_cap;
 };
 
 /* A tied embedding travels in parts of whole rows, numbered from 0 in the frame's

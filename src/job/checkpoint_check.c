@@ -202,6 +202,8 @@ static const char *const result_keys[] = {
 	"lora_model_dir",
 	"loraplus_lr_ratio",
 	"neftune_noise_alpha",
+	"router_aux_loss_coef",
+	"router_z_loss_coef",
 	"rl",
 	"rl_beta",
 	"orpo_alpha",

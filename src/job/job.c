@@ -8,6 +8,7 @@
 #include "data/sample_set.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
+#include "model/mixture.h"
 #include "model/own.h"
 #include "runtime/data_identity.h"
 #include "runtime/loftq.h"
@@ -37,6 +38,25 @@ static int add_param(struct job *j, size_t *cap, const char *name, int ndim, con
 	return 0;
 }
 
+/* What is trained beside a module of a layer. */
+static int list_pair(struct job *j, size_t *cap, int64_t layer, enum linear l, int64_t expert,
+		     struct err *e)
+{
+	const int64_t r = lora_rank(&j->opt.lora, layer, l);
+	int64_t dim[2];
+	char module[LINEAR_MODULE], name[256];
+	if (!r)
+		return 0;
+	linear_dims(&j->model, l, dim);
+	linear_module(module, layer, l, expert);
+	snprintf(name, sizeof name, "%s.lora_A.weight", module);
+	TRY(add_param(j, cap, name, 2, (const int64_t[]){ r, dim[1] }, e));
+	snprintf(name, sizeof name, "%s.lora_B.weight", module);
+	TRY(add_param(j, cap, name, 2, (const int64_t[]){ dim[0], r }, e));
+	snprintf(name, sizeof name, "%s.lora_magnitude_vector", module);
+	return j->opt.lora.dora ? add_param(j, cap, name, 1, dim, e) : 0;
+}
+
 static int list_adapter(struct job *j, struct err *e)
 {
 	size_t cap = 0;
@@ -45,25 +65,9 @@ static int list_adapter(struct job *j, struct err *e)
 	if (j->opt.lora.save_embed)
 		TRY(add_param(j, &cap, "model.embed_tokens.weight", 2, table, e));
 	for (int64_t i = 0; i < j->model.layers; i++)
-		for (enum linear l = 0; l < LIN_COUNT; l++) {
-			const int64_t r = lora_rank(&j->opt.lora, i, l);
-			if (!r)
-				continue;
-			int64_t dim[2];
-			char name[256];
-			linear_dims(&j->model, l, dim);
-			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_A.weight",
-				 (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ r, dim[1] }, e));
-			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_B.weight",
-				 (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 2, (const int64_t[]){ dim[0], r }, e));
-			if (!j->opt.lora.dora)
-				continue;
-			snprintf(name, sizeof name, "model.layers.%lld.%s.lora_magnitude_vector",
-				 (long long)i, linear_path(l));
-			TRY(add_param(j, &cap, name, 1, dim, e));
-		}
+		for (enum linear l = 0; l < LIN_COUNT; l++)
+			for (int64_t x = 0; x < linear_copies(&j->model, l); x++)
+				TRY(list_pair(j, &cap, i, l, x, e));
 	if (j->opt.lora.save_head)
 		TRY(add_param(j, &cap, "lm_head.weight", 2, table, e));
 	return j->nparam ? 0
@@ -201,6 +205,8 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 					 .seed = (uint64_t)c->seed,
 					 .neftune = (float)c->neftune_noise_alpha };
 	read_preferences(c, &j->opt.prefer);
+	TRY(mixture_losses(&j->model, c->router_aux_loss_coef, c->router_z_loss_coef,
+			   &j->opt.router_loss, &j->opt.router_z, e));
 	if (c->adapter == ADAPTER_NONE) {
 		j->opt.train_all = true;
 	} else {
@@ -552,17 +558,6 @@ static int take_part(struct job *j, const char *module, const char *tail, const 
 	return 0;
 }
 
-static double scale_of(const struct job *j, const char *name)
-{
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		char part[64];
-		snprintf(part, sizeof part, ".%s.lora_A.", linear_path(l));
-		if (strstr(name, part))
-			return (double)lora_factor(&j->opt.lora, l);
-	}
-	return (double)j->opt.lora.scale;
-}
-
 /* peft_init_lora_weights: loftq (runtime/loftq.h). */
 static int begin_with_loftq(struct job *j, struct err *e)
 {
@@ -580,7 +575,8 @@ static int begin_with_loftq(struct job *j, struct err *e)
 		if (!tail)
 			continue;
 		snprintf(weight, sizeof weight, "%.*s.weight", (int)(tail - a->name), a->name);
-		rc = loftq_begin(&l, weight, a->dim[0], scale_of(j, a->name), a->value, b->value,
+		rc = loftq_begin(&l, weight, a->dim[0],
+				 (double)lora_factor_of(&j->opt.lora, a->name), a->value, b->value,
 				 &left, e);
 		sum += left;
 		n++;

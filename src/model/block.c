@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* The key of a dropout mask. */
-static uint64_t mask_key(const struct layer_context *c, enum linear site)
+uint64_t block_mask_key(const struct layer_context *c, enum linear site)
 {
 	uint64_t k = rng_fold(c->stage->opt.seed, 0x64726f70); /* "drop" */
 	k = rng_fold(k, c->step);
@@ -29,8 +28,8 @@ int block_linear(struct tape *t, const struct layer *l, const struct layer_conte
 	lora.at = c->places;
 	if (c->base)
 		lora = (struct lora){ 0 };
-	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, mask_key(c, i), residual,
-				 y_p, e);
+	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, block_mask_key(c, i),
+				 residual, y_p, e);
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
 }
 

@@ -6,6 +6,8 @@
 
 #include "model/decoder.h"
 
+/* The key of the dropout masks of a module here. */
+uint64_t block_mask_key(const struct layer_context *c, enum linear site);
 /* y (N,out) = x (N,in) Wi^T [+ bias] [+ residual (N,out)] [+ adapter]. */
 int block_linear(struct tape *t, const struct layer *l, const struct layer_context *c,
 		 enum linear i, struct tensor *x, struct tensor *residual, struct tensor **y_p,

@@ -5,11 +5,12 @@
  *   h = h + attention(q, k, v) Wo;   m = norm(h);   h + (act(m Wgate) * m Wup) Wdown
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
- * or GELU; q, k, v may come from one matrix, and gate and up (block.c).
+ * or GELU; q, k, v may come from one matrix, and gate and up (block.c), or experts (experts.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D). */
 #include "model/block.h"
+#include "model/experts.h"
 
 #include "base/err.h"
 
@@ -40,5 +41,8 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		m->attn_scale > 0 ? (float)m->attn_scale : 1.0f / sqrtf((float)m->head_dim),
 		(float)m->attn_cap, &o, e));
 	TRY(block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, &h, e));
-	return block_mlp(t, l, c, h, y_p, e);
+	if (!m->experts)
+		return block_mlp(t, l, c, h, y_p, e);
+	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
+	return experts_apply(t, l, c, a, h, y_p, e);
 }

@@ -31,8 +31,10 @@ struct layer_context {
 	struct dev_ref pos, starts, kstarts, places;
 	struct rope_long rope;
 	int64_t nseq;
-	bool train, base;    /* base: without the adapters */
-	struct kv_cache *kv; /* NULL while training */
+	bool train, base;         /* base: without the adapters */
+	struct router_sums *sums; /* NULL: no loss of routers */
+	bool count;               /* this pass adds to them */
+	struct kv_cache *kv;      /* NULL while training */
 };
 
 /* Frequencies and tables for rope, where a sequence has frequencies of its own (rope.h); else NONE

@@ -2,6 +2,7 @@
 /* decoder_blocks.c - the blocks of the decoder families: the embedding, a decoder layer
  * (decoder.c), and final norm, head and loss. Their parameters are in decoder_build.c. */
 #include "model/decoder_build.h"
+#include "model/experts.h"
 #include "model/slot_data.h"
 #include "model/stage_pairs.h"
 
@@ -22,6 +23,7 @@ static int begin(struct slot *sl, struct err *e)
 	TRY(slot_upload_ints(sl, b->pos, b->n, &sl->pos, e));
 	TRY(slot_upload_ints(sl, b->start, b->nseq + 1, &sl->starts, e));
 	TRY(rope_upload(&s->cfg, b->start, b->nseq, 0, &sl->mem, &sl->host, &sl->rope, e));
+	TRY(experts_begin(sl, e));
 	return s->end ? slot_upload_labels(sl, s->cfg.vocab, e) : 0;
 }
 
@@ -41,7 +43,9 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t index, struct tens
 				   .rope = sl->rope,
 				   .nseq = sl->b.nseq,
 				   .base = sl->b.base,
-				   .train = sl->b.train };
+				   .train = sl->b.train,
+				   .sums = sl->sums,
+				   .count = sl->sums && !sl->sums->known };
 	return decoder_layer(t, &s->layer[index - s->opt.first], &c, h, y_p, e);
 }
 
@@ -93,13 +97,12 @@ static int run_front(struct slot *sl, struct tape *t, int64_t index, struct tens
 }
 
 /* Losses and their sum from h (N,C), the output of the last layer. */
-static int run_end(struct slot *sl, struct tape *t, int64_t index, struct tensor *h,
-		   struct tensor **loss_p, struct err *e)
+static int add_loss(struct slot *sl, struct tape *t, struct tensor *h, struct tensor **loss_p,
+		    struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct tensor *x;
 	struct dev_ref weight = DEV_NONE;
-	(void)index;
 	if (!sl->trained)
 		return 0;
 	TRY(op_rmsnorm_apply(t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, s->cfg.norm_plus,
@@ -113,6 +116,15 @@ static int run_end(struct slot *sl, struct tape *t, int64_t index, struct tensor
 			  sl->b.scale > 0 ? sl->b.scale : 1, loss_p, e));
 	/* op_loss computed its gradient in its forward */
 	return sl->b.pairs ? 0 : slot_add_losses(sl, *loss_p, e);
+}
+
+static int run_end(struct slot *sl, struct tape *t, int64_t index, struct tensor *h,
+		   struct tensor **loss_p, struct err *e)
+{
+	(void)index;
+	TRY(add_loss(sl, t, h, loss_p, e));
+	experts_end(sl);
+	return 0;
 }
 
 const struct model_blocks decoder_blocks = {

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int add_lora(struct stage_builder *b, int layer, enum linear l, struct lora *out,
-		    struct err *e)
+static int add_lora(struct stage_builder *b, int layer, enum linear l, const char *module,
+		    struct lora *out, struct err *e)
 {
 	struct stage *s = b->s;
 	const struct lora_options *o = &s->opt.lora;
@@ -22,8 +22,7 @@ static int add_lora(struct stage_builder *b, int layer, enum linear l, struct lo
 	struct param *p[2];
 	for (int i = 0; i < 2; i++) {
 		char name[128];
-		snprintf(name, sizeof name, "model.layers.%d.%s.lora_%c.weight", layer,
-			 linear_path(l), "AB"[i]);
+		snprintf(name, sizeof name, "%s.lora_%c.weight", module, "AB"[i]);
 		const char *kept = arena_strdup(&s->names, name);
 		int64_t n = shape[i][0] * shape[i][1];
 		if (!kept || !mem_grow(&b->part, &b->cap, (size_t)n, sizeof *b->part))
@@ -46,14 +45,13 @@ static int add_lora(struct stage_builder *b, int layer, enum linear l, struct lo
 }
 
 /* DoRA begins with the norms of the weight's rows. */
-static int add_magnitudes(struct stage_builder *b, int layer, enum linear l, const struct param *w,
-			  struct lora *lora, struct err *e)
+static int add_magnitudes(struct stage_builder *b, int layer, const char *module,
+			  const struct param *w, struct lora *lora, struct err *e)
 {
 	struct stage *s = b->s;
 	struct param *p = &s->param[s->nparam];
 	char name[128];
-	snprintf(name, sizeof name, "model.layers.%d.%s.lora_magnitude_vector", layer,
-		 linear_path(l));
+	snprintf(name, sizeof name, "%s.lora_magnitude_vector", module);
 	const char *kept = arena_strdup(&s->names, name);
 	if (!kept || !mem_grow(&b->part, &b->cap, (size_t)w->dim[0], sizeof *b->part))
 		return err_nomem(e, (unsigned long long)w->dim[0] * 4, name);
@@ -71,6 +69,27 @@ static int add_magnitudes(struct stage_builder *b, int layer, enum linear l, con
 	TRY(dev_download(b->part, norm, (size_t)w->dim[0] * 4, e));
 	dmem_back(s->scratch, k);
 	return param_upload_f32(p, 0, w->dim[0], b->part, e);
+}
+
+/* A linear module, or that of one expert, with its adapter. */
+static int add_linear(struct stage_builder *b, int layer, enum linear l, int64_t expert,
+		      struct linear_part *out, struct err *e)
+{
+	struct stage *s = b->s;
+	const struct lora_options *o = &s->opt.lora;
+	char module[LINEAR_MODULE], name[128];
+	int64_t dim[2];
+	linear_dims(&s->cfg, l, dim);
+	linear_module(module, layer, l, expert);
+	snprintf(name, sizeof name, "%s.weight", module);
+	TRY(stage_param_add(b, layer, name, 2, dim, linear_is_quantized(name), &out->w, e));
+	snprintf(name, sizeof name, "%s.bias", module);
+	if (linear_has_bias(&s->cfg, l))
+		TRY(stage_param_add(b, layer, name, 1, dim, false, &out->bias, e));
+	if (!lora_rank(o, layer, l))
+		return 0;
+	TRY(add_lora(b, layer, l, module, &out->lora, e));
+	return o->dora ? add_magnitudes(b, layer, module, out->w, &out->lora, e) : 0;
 }
 
 static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, struct layer *l,
@@ -94,37 +113,39 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	static const enum linear order[] = { LIN_QKV,     LIN_Q,    LIN_K,  LIN_V,   LIN_O,
-					     LIN_GATE_UP, LIN_GATE, LIN_UP, LIN_DOWN };
+	static const enum linear order[] = { LIN_QKV,         LIN_Q,
+					     LIN_K,           LIN_V,
+					     LIN_O,           LIN_GATE_UP,
+					     LIN_GATE,        LIN_UP,
+					     LIN_DOWN,        LIN_ROUTER,
+					     LIN_EXPERT_GATE, LIN_EXPERT_UP,
+					     LIN_EXPERT_DOWN, LIN_SPARSE_ROUTER,
+					     LIN_SPARSE_W1,   LIN_SPARSE_W3,
+					     LIN_SPARSE_W2 };
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
 		const enum linear i = order[k];
-		int64_t dim[2];
-		linear_dims(c, i, dim);
 		if (i == LIN_GATE_UP) {
 			TRY(add_norm(b, index, NORM_ATTN_OUT, l, e));
 			TRY(add_norm(b, index, NORM_MLP_IN, l, e));
 		}
 		if (!model_has_linear(c, i))
 			continue;
-		snprintf(rest, room, "%s.weight", linear_path(i));
-		TRY(stage_param_add(b, (int)index, name, 2, dim, true, &l->lin[i].w, e));
-		if (linear_has_bias(c, i)) {
-			snprintf(rest, room, "%s.bias", linear_path(i));
-			TRY(stage_param_add(b, (int)index, name, 1, dim, false, &l->lin[i].bias,
-					    e));
+		if (strchr(linear_path(i), '*')) {
+			l->experts[i] = mem_array((size_t)c->experts, sizeof *l->experts[i]);
+			if (!l->experts[i])
+				return err_nomem(e, (size_t)c->experts * sizeof *l->experts[i],
+						 "experts");
 		}
+		for (int64_t x = 0; x < linear_copies(c, i); x++)
+			TRY(add_linear(b, (int)index, i, x,
+				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
 		if (c->qk_norm && i <= LIN_K) {
 			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
 			const int64_t width = qk_norm_width(c, i);
 			TRY(stage_param_add(b, (int)index, name, 1, &width, false,
 					    i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
-		if (!lora_rank(&s->opt.lora, index, i))
-			continue;
-		TRY(add_lora(b, (int)index, i, &l->lin[i].lora, e));
-		if (s->opt.lora.dora)
-			TRY(add_magnitudes(b, (int)index, i, l->lin[i].w, &l->lin[i].lora, e));
 	}
 	return add_norm(b, index, NORM_MLP_OUT, l, e);
 }
@@ -174,6 +195,8 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	(void)c;
-	return layer ? NORM_COUNT + 2 + LIN_COUNT * 5 : 3;
+	size_t n = layer ? NORM_COUNT + 2 : 3;
+	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
+		n += 5 * (size_t)linear_copies(c, l);
+	return n;
 }

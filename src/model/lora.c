@@ -142,6 +142,20 @@ int lora_save(const struct model_config *c, const char *const *name, size_t n,
 	return 0;
 }
 
+float lora_factor_of(const struct lora_options *o, const char *name)
+{
+	int at = 0;
+	if (sscanf(name, "model.layers.%*d.%n", &at) < 0 || !at)
+		return o->scale;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t expert;
+		const char *tail = linear_behind(l, name + at, &expert);
+		if (tail && !strncmp(tail, ".lora_", 6))
+			return lora_factor(o, l);
+	}
+	return o->scale;
+}
+
 float lora_scale(int64_t r, double alpha, bool rslora)
 {
 	return (float)(alpha / (rslora ? sqrt((double)r) : (double)r));

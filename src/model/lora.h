@@ -54,6 +54,8 @@ int lora_save(const struct model_config *c, const char *const *name, size_t n,
 /* Rank of the adapter of a module, 0 where it has none; and its scale. */
 int64_t lora_rank(const struct lora_options *o, int64_t layer, enum linear l);
 float lora_factor(const struct lora_options *o, enum linear l);
+/* Of the module of an adapter's parameter, "model.layers.0.self_attn.q_proj.lora_A.weight". */
+float lora_factor_of(const struct lora_options *o, const char *name);
 float lora_scale(int64_t r, double alpha, bool rslora);
 /* The first value of A: element i of the parameter called `name`. */
 void lora_init_a(uint64_t seed, const char *name, int64_t in, float *dst, int64_t n);

@@ -28,14 +28,28 @@ const struct model_family *model_family_at(size_t i)
 	return i < ARRAY_LEN(families) ? families[i] : NULL;
 }
 
-static const char *const linear_names[LIN_COUNT] = { "q_proj",    "k_proj",    "v_proj",
-						     "o_proj",    "gate_proj", "up_proj",
-						     "down_proj", "qkv_proj",  "gate_up_proj" };
-static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj", "self_attn.k_proj",
-						     "self_attn.v_proj", "self_attn.o_proj",
-						     "mlp.gate_proj",    "mlp.up_proj",
-						     "mlp.down_proj",    "self_attn.qkv_proj",
-						     "mlp.gate_up_proj" };
+static const char *const linear_names[LIN_COUNT] = {
+	"q_proj",    "k_proj",   "v_proj",       "o_proj", "gate_proj", "up_proj",
+	"down_proj", "qkv_proj", "gate_up_proj", "gate",   "gate_proj", "up_proj",
+	"down_proj", "gate",     "w1",           "w3",     "w2"
+};
+static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
+						     "self_attn.k_proj",
+						     "self_attn.v_proj",
+						     "self_attn.o_proj",
+						     "mlp.gate_proj",
+						     "mlp.up_proj",
+						     "mlp.down_proj",
+						     "self_attn.qkv_proj",
+						     "mlp.gate_up_proj",
+						     "mlp.gate",
+						     "mlp.experts.*.gate_proj",
+						     "mlp.experts.*.up_proj",
+						     "mlp.experts.*.down_proj",
+						     "block_sparse_moe.gate",
+						     "block_sparse_moe.experts.*.w1",
+						     "block_sparse_moe.experts.*.w3",
+						     "block_sparse_moe.experts.*.w2" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -44,9 +58,60 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	return l <= LIN_V                     ? !c->fused_qkv
 	       : l == LIN_QKV                 ? c->fused_qkv
-	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up
-	       : l == LIN_GATE_UP             ? c->fused_gate_up
-					      : true;
+	       : l == LIN_O                   ? true
+	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && !c->experts
+	       : l == LIN_GATE_UP             ? c->fused_gate_up && !c->experts
+	       : l == LIN_DOWN                ? !c->experts
+	       : l <= LIN_EXPERT_DOWN         ? c->experts && c->expert_names == EXPERTS_MLP
+					      : c->experts && c->expert_names == EXPERTS_SPARSE;
+}
+
+int64_t linear_copies(const struct model_config *c, enum linear l)
+{
+	return !model_has_linear(c, l) ? 0 : strchr(linear_paths[l], '*') ? c->experts : 1;
+}
+
+void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert)
+{
+	const char *path = linear_paths[l], *star = strchr(path, '*');
+	if (star)
+		snprintf(out, LINEAR_MODULE, "model.layers.%lld.%.*s%lld%s", (long long)layer,
+			 (int)(star - path), path, (long long)expert, star + 1);
+	else
+		snprintf(out, LINEAR_MODULE, "model.layers.%lld.%s", (long long)layer, path);
+}
+
+const char *linear_behind(enum linear l, const char *name, int64_t *expert_p)
+{
+	const char *path = linear_paths[l], *star = strchr(path, '*');
+	size_t n = star ? (size_t)(star - path) : strlen(path);
+	*expert_p = 0;
+	if (strncmp(name, path, n))
+		return NULL;
+	name += n;
+	if (!star)
+		return name;
+	const char *digit = name;
+	while (*name >= '0' && *name <= '9' && name - digit < 5)
+		*expert_p = *expert_p * 10 + (*name++ - '0');
+	n = strlen(star + 1);
+	if (name == digit || (name - digit > 1 && *digit == '0') || strncmp(name, star + 1, n))
+		return NULL;
+	return name + n;
+}
+
+bool linear_is_quantized(const char *name)
+{
+	int64_t expert;
+	int at = 0;
+	if (sscanf(name, "model.layers.%*d.%n", &at) < 0 || !at)
+		return false;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		const char *tail = linear_behind(l, name + at, &expert);
+		if (tail && !strcmp(tail, ".weight"))
+			return l != LIN_ROUTER && l != LIN_SPARSE_ROUTER;
+	}
+	return false;
 }
 
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
@@ -60,7 +125,15 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { c->intermediate, c->hidden },
 					     { c->hidden, c->intermediate },
 					     { q + 2 * kv, c->hidden },
-					     { 2 * c->intermediate, c->hidden } };
+					     { 2 * c->intermediate, c->hidden },
+					     { c->experts, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->hidden, c->intermediate },
+					     { c->experts, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->hidden, c->intermediate } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -92,7 +165,10 @@ int64_t qk_norm_width(const struct model_config *c, enum linear l)
 
 bool linear_has_bias(const struct model_config *c, enum linear l)
 {
-	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias : l == LIN_O ? c->o_bias : c->mlp_bias;
+	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias
+	       : l == LIN_O               ? c->o_bias
+	       : l <= LIN_GATE_UP         ? c->mlp_bias
+					  : false;
 }
 
 static int64_t own_parameters(const struct own_model *m, bool products)
@@ -107,7 +183,14 @@ static int64_t own_parameters(const struct own_model *m, bool products)
 	return n;
 }
 
-int64_t model_layer_parameters(const struct model_config *c)
+static int64_t copies_of(const struct model_config *c, enum linear l, bool active)
+{
+	const int64_t n = linear_copies(c, l);
+	return active && n && strchr(linear_paths[l], '*') ? c->top_k : n;
+}
+
+/* Of a layer, with all experts or those of a token. */
+static int64_t layer_parameters(const struct model_config *c, bool active)
 {
 	int64_t n = 0;
 	if (c->own.n) /* they differ: the mean */
@@ -119,9 +202,18 @@ int64_t model_layer_parameters(const struct model_config *c)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
-		n += dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0);
+		n += copies_of(c, l, active) *
+		     (dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0));
 	}
 	return n;
+}
+
+int64_t model_layer_parameters(const struct model_config *c) { return layer_parameters(c, false); }
+
+int64_t model_active_parameters(const struct model_config *c)
+{
+	return model_parameters(c) -
+	       c->layers * (layer_parameters(c, false) - layer_parameters(c, true));
 }
 
 int64_t model_parameters(const struct model_config *c)
@@ -140,7 +232,7 @@ int64_t model_matmul_parameters(const struct model_config *c)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
-		n += c->layers * dim[0] * dim[1];
+		n += c->layers * copies_of(c, l, true) * dim[0] * dim[1];
 	}
 	return n;
 }
@@ -363,13 +455,13 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
 		return c->qk_norm ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		size_t n = strlen(linear_paths[l]);
-		if (strncmp(rest, linear_paths[l], n))
-			continue;
-		if (!strcmp(rest + n, ".weight"))
-			return model_has_linear(c, l) ? 1 : -1;
-		if (!strcmp(rest + n, ".bias"))
-			return model_has_linear(c, l) && linear_has_bias(c, l) ? 1 : -1;
+		int64_t expert;
+		const char *tail = linear_behind(l, rest, &expert);
+		const bool there = tail && expert < linear_copies(c, l);
+		if (tail && !strcmp(tail, ".weight"))
+			return there ? 1 : -1;
+		if (tail && !strcmp(tail, ".bias"))
+			return there && linear_has_bias(c, l) ? 1 : -1;
 	}
 	return -1;
 }

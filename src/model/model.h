@@ -20,7 +20,8 @@ struct err;
 enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512, ROPE_TABLES = 2 };
 
 /* The linear modules of a layer. A family has q, k, v or all three as one matrix, and gate and up
- * or both as one. The numbers are in the keys of dropout masks: new ones go to the end. */
+ * or both as one, or a router and experts, each of which has all of an expert's modules. The
+ * numbers are in the keys of dropout masks: new ones go to the end. */
 enum linear {
 	LIN_Q,
 	LIN_K,
@@ -31,8 +32,19 @@ enum linear {
 	LIN_DOWN,
 	LIN_QKV,
 	LIN_GATE_UP,
+	LIN_ROUTER, /* as Qwen names them */
+	LIN_EXPERT_GATE,
+	LIN_EXPERT_UP,
+	LIN_EXPERT_DOWN,
+	LIN_SPARSE_ROUTER, /* as Mixtral names them */
+	LIN_SPARSE_W1,
+	LIN_SPARSE_W3,
+	LIN_SPARSE_W2,
 	LIN_COUNT
 };
+
+/* The names of a router and experts, as Qwen 2 and 3 have them or as Mixtral. */
+enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE };
 
 /* Before attention and MLP (Llama), behind both (OLMo 2), or both before and behind under the names
  * of Gemma 2 or of GLM-4. */
@@ -60,10 +72,17 @@ struct model_config {
 	/* Factors on embeddings, on what a block adds to the residual stream, on scores and on
 	 * logits; 0: 1, for scores 1/sqrt(D). */
 	double embed_scale, residual_scale, attn_scale, logit_scale;
-	bool embed_rounded;                 /* embed_scale is rounded to the dtype of activations */
-	double attn_cap, logit_cap;         /* soft caps on scores and logits; 0: none */
-	uint8_t no_rope[MODEL_LAYERS_MOST]; /* this layer does not rotate (SmolLM3) */
-	int64_t window;                     /* sliding window in tokens; 0: none */
+	bool embed_rounded; /* embed_scale is rounded to the dtype of activations */
+	/* A mixture: `experts` of F numbers in place of an MLP, of which a token has the `top_k`
+	 * likeliest; their weights are probabilities, `whole` divided by their sum. 0: dense */
+	int64_t experts, top_k;
+	bool experts_whole;
+	enum expert_names expert_names;
+	/* factor on the loss that balances experts, where the model's configuration has one */
+	double router_loss;
+	double attn_cap, logit_cap;          /* soft caps on scores and logits; 0: none */
+	uint8_t no_rope[MODEL_LAYERS_MOST];  /* this layer does not rotate (SmolLM3) */
+	int64_t window;                      /* sliding window in tokens; 0: none */
 	uint8_t windowed[MODEL_LAYERS_MOST]; /* this layer uses it */
 	/* Rotary embedding: of the first rot numbers of a head, pairs (i, i+rot/2) or, near, (2i,
 	 * 2i+1); frequencies after scaling, rot/2 of each table, and which a layer uses */
@@ -105,9 +124,11 @@ const struct model_family *model_family_at(size_t i); /* NULL past the end */
 /* `where` heads the messages, usually the path of config.json. */
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e);
 
-/* Parameters in all, without adapters; and those that take part in a matrix product per token (N of
- * "4N FLOP per token": everything but the norms, the embedding counted once, as the head). */
+/* Parameters in all, without adapters; those that a token goes through, of experts its own; and of
+ * these the ones in a matrix product (N of "4N FLOP per token": everything but the norms, the
+ * embedding counted once, as the head). */
 int64_t model_parameters(const struct model_config *c);
+int64_t model_active_parameters(const struct model_config *c);
 int64_t model_matmul_parameters(const struct model_config *c);
 int64_t model_layer_parameters(const struct model_config *c);
 
@@ -126,8 +147,18 @@ static inline size_t model_target_words(const struct model_config *c)
 }
 
 const char *linear_name(enum linear l); /* "q_proj" */
-/* "self_attn.q_proj" */
+/* "self_attn.q_proj"; a star stands for the number of the expert */
 const char *linear_path(enum linear l);
+/* How many a layer has of this module: 1, or one for each expert; 0: none. */
+int64_t linear_copies(const struct model_config *c, enum linear l);
+/* "model.layers.3.mlp.experts.5.gate_proj" */
+enum { LINEAR_MODULE = 96 };
+void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert);
+/* What follows the path of `l` in a name behind "model.layers.3."; NULL: another module. */
+const char *linear_behind(enum linear l, const char *name, int64_t *expert_p);
+/* Whether the weight `name` ("model.layers.3.mlp.up_proj.weight") is one of those that are put into
+ * 4 bits: all linear ones of layers but routers. */
+bool linear_is_quantized(const char *name);
 /* [out, in]; [0, 0] where the model does not have this module */
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]);
 bool model_has_linear(const struct model_config *c, enum linear l);

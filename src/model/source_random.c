@@ -8,6 +8,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int find_tensor(void *ctx, const char *name, struct source_tensor *t, struct err *e)
@@ -26,10 +27,12 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	}
 	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
 		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		if (!strstr(name, linear_path(l)))
-			continue;
-		if (!model_has_linear(c, l))
+	int at = 0;
+	if (sscanf(name, "model.layers.%*d.%n", &at) < 0)
+		return 0;
+	for (enum linear l = 0; at && l < LIN_COUNT; l++) {
+		int64_t expert;
+		if (!linear_behind(l, name + at, &expert) || expert >= linear_copies(c, l))
 			continue;
 		linear_dims(c, l, t->shape);
 		if (!strstr(name, ".bias"))

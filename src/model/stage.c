@@ -83,6 +83,7 @@ void stage_end(struct slot *sl)
 	sl->tape = NULL;
 	sl->mark = NULL;
 	sl->front_tape = sl->end_tape = NULL;
+	sl->sums = NULL;
 	sl->trained = sl->hits = 0;
 	sl->loss = 0;
 	sl->score = (struct prefer_score){ 0 };

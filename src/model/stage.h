@@ -2,19 +2,16 @@
 /* stage.h - a contiguous range of layers [first, last) on one device: its parameters, and running
  * microbatches through it forwards and backwards.
  *
- * The stage with layer 0 has the front (the embedding), the stage with the last layer the end
- * (final norm, head and loss). A stage is built only from (layer range, parameters by name), so it
- * can be built again on any worker. With an interleaved schedule a worker has one struct stage for
- * each of its chunks.
+ * The stage with layer 0 has the front (the embedding), the one with the last layer the end (final
+ * norm, head and loss). A stage is built only from (layer range, parameters by name), anywhere. In
+ * an interleaved schedule a worker has one struct stage for each of its chunks.
  *
  * A microbatch in flight occupies a slot. Life of a slot:
- *   stage_begin()    uploads the tokens' positions, and their ids and labels where the stage
- *                    needs them
+ *   stage_begin()    uploads the tokens' positions, and ids and labels where the stage needs them
  *   ... unless the stage is the front, the caller puts the incoming activation at slot->in ...
  *   stage_forward()  leaves the outgoing activation at slot->out, or the losses
  *   ... unless the stage is the end, the caller puts the incoming gradient at slot->grad, which
- *     with
- *       recomputation is the place of `out` ...
+ *     with recomputation is the place of `out` ...
  *   stage_backward() adds to the parameters' gradients; leaves the gradient of `in` at slot->grad.
  *                    Or part by part, stage_backward_part(): part 0 has the end and the last layers
  *   stage_end()
@@ -32,15 +29,14 @@
 #include "model/model.h"
 #include "model/source.h"
 #include "prefer/prefer.h"
-#include "tensor/ops.h"
+#include "tensor/routing.h"
 
 struct err;
 
 struct stage_options {
 	int64_t first, last; /* layers */
 	enum dtype act;      /* dtype of activations and of frozen plain weights */
-	/* linear weights of the layers to NF4 (those that are not in 4 bits already) */
-	bool quantize;
+	bool quantize;       /* linear weights of layers that are not in 4 bits yet to NF4 */
 	bool double_quant;
 	bool train_all; /* full-parameter training */
 	struct lora_options lora;
@@ -49,6 +45,7 @@ struct stage_options {
 	bool by_row;    /* dropout and noise are keyed by row, else by microbatch (checkpoint.h) */
 	float neftune;  /* 0, or the noise on embeddings in training (stage.c) */
 	struct prefer_options prefer; /* loss of microbatches of preferences */
+	float router_loss, router_z;  /* factors on losses of routers (experts.h) */
 	/* MAY: how a group shares the training state; must live until the stage is built */
 	const struct state_cut *cut;
 	/* MAY: the embedding of the stage that has the front, where that is on the same device and
@@ -65,10 +62,8 @@ struct stage_options {
 
 struct layer {
 	struct param *norm[NORM_COUNT], *qnorm, *knorm; /* NULL: the family has none there */
-	struct {
-		struct param *w, *bias;
-		struct lora lora; /* a is NULL without adapter */
-	} lin[LIN_COUNT];
+	struct linear_part lin[LIN_COUNT];
+	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */
 };
 
 struct stage {
@@ -87,20 +82,17 @@ struct stage {
 	struct dev_buf *inv_freq;
 	struct dmem *scratch;    /* temporaries, shared by all slots */
 	struct dmem own_scratch; /* what it is where opt.scratch is NULL */
-	/* of the last microbatch that was trained: its tokens, and what its slot kept */
-	int64_t kept_rows;
-	size_t kept_bytes;
-	/* MAY: called whenever the work of a layer has been queued on the device, so that the host
-	 * can do other work meanwhile. */
-	int (*between)(void *ctx, bool last, struct err *e); /* last: of this pass */
-	/* MAY: called before a layer of the model is computed forward; -1: the front, INT_MAX: the
-	 * end */
+	int64_t kept_rows;       /* of the last microbatch that was trained: its tokens */
+	size_t kept_bytes;       /* and what its slot kept */
+	/* MAY: the work of a layer has been queued on the device; last: of this pass */
+	int (*between)(void *ctx, bool last, struct err *e);
+	/* MAY: before a layer of the model is computed forward; -1: the front, INT_MAX: the end */
 	int (*before)(void *ctx, int layer, struct err *e);
 	void *between_ctx; /* of both */
 	struct arena names;
 };
 
-/* What a microbatch looks like; mirrors data/batch.h. */
+/* mirrors data/batch.h */
 struct stage_batch {
 	uint64_t step, microbatch; /* key dropout and noise; by row: step, and where tokens stand */
 	int64_t n, nseq;           /* tokens, sequences */
@@ -114,8 +106,7 @@ struct stage_batch {
 	float scale;               /* of the loss's gradient; 0: 1 */
 };
 
-/* Of preferences: sums of rewards over the chosen and the rejected answers, and how many. */
-struct prefer_score {
+struct prefer_score { /* sums of rewards over the chosen and the rejected answers, how many */
 	double reward[2];
 	uint64_t rewarded[2];
 };
@@ -135,18 +126,17 @@ struct slot {
 	struct dev_ref places; /* (n,2) row in the global batch, offset in the row */
 	struct dev_ref ids, pos, starts, trows, tlabels, thits;
 	struct rope_long rope;
-	float *noise;   /* (n) of each token; only with opt.neftune */
-	int32_t *place; /* (n,2) host staging of `places` */
-	size_t place_cap;
-	size_t noise_cap;
+	struct router_sums *sums; /* MAY; with the derivatives before stage_backward() */
+	float *noise;             /* (n) of each token; only with opt.neftune */
+	int32_t *place;           /* (n,2) host staging of `places` */
+	size_t place_cap, noise_cap;
 	int64_t trained; /* rows with a label */
 	struct dev_ref in, out, grad;
 	struct tensor **h;       /* input of each layer, and the last output */
 	struct tape_node **tape; /* per layer; NULL when recomputed */
 	struct dmem_mark *mark;  /* of mem before each layer */
 	struct tape_node *front_tape, *end_tape;
-	/* Sums over trained tokens, end stage only, valid after stage_forward: of the loss, and of
-	 * the tokens that were the likeliest. */
+	/* At the end, after stage_forward: sums of loss and of tokens that were the likeliest */
 	double loss;
 	int64_t hits;
 	struct prefer_score score; /* then hits are rows */
@@ -159,9 +149,8 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 void stage_release(struct stage *s);
 struct param *stage_param(const struct stage *s, const char *name); /* NULL: not here */
 
-/* Before the gradient norm, where `front` and `end` (which may be one stage) are on one device:
- * adds the gradient of a replica to the embedding's and clears it. Without a replica nothing is
- * done. */
+/* Before the gradient norm, where `front` and `end` (maybe one stage) are on one device: adds the
+ * gradient of a replica, if there is one, to the embedding's and clears it. */
 int stage_tie(struct stage *front, struct stage *end, struct err *e);
 /* After a step, where the replica has a value of its own: the embedding's new value. */
 int stage_tie_value(const struct stage *front, struct stage *end, struct err *e);

@@ -93,6 +93,9 @@ void stage_release(struct stage *s)
 {
 	for (size_t i = 0; i < s->nparam; i++)
 		param_release(&s->param[i]);
+	for (int64_t i = 0; s->layer && i < s->opt.last - s->opt.first; i++)
+		for (enum linear l = 0; l < LIN_COUNT; l++)
+			mem_free(s->layer[i].experts[l]);
 	dev_free(s->inv_freq);
 	if (s->dev)
 		dmem_release(&s->own_scratch);

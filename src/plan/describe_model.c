@@ -90,7 +90,7 @@ static int adapters(const struct description *d, const struct model_config *c, d
 		if (!o.target[l])
 			continue;
 		linear_dims(c, l, dim);
-		*n_p += (double)(d->lora_r * (dim[0] + dim[1]));
+		*n_p += (double)(linear_copies(c, l) * d->lora_r * (dim[0] + dim[1]));
 		if (at < cap)
 			at += (size_t)snprintf(text + at, cap - at, " %s", linear_name(l));
 	}
@@ -113,7 +113,7 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
-		matrices += (double)dim[0] * (double)dim[1];
+		matrices += (double)linear_copies(c, l) * (double)dim[0] * (double)dim[1];
 	}
 	table = (double)c->vocab * (double)c->hidden;
 	p->model = arena_strdup(&p->mem, d->base_model                     ? d->base_model
@@ -170,13 +170,16 @@ void describe_memory(const struct description *d, const struct profile *p,
 	kept_inputs(d, c, &in, &down);
 	const double T = p->sequence_len, C = (double)c->hidden, F = (double)c->intermediate,
 		     kv = (double)(c->kv_heads * c->head_dim), bytes = profile_dtype_bytes(p),
-		     all = T * ((6 * C + 2 * kv + 3 * F) * bytes + 4 * (double)c->heads),
+		     k = c->experts ? (double)c->top_k
+				    : 1, /* rows of a token, of experts both sides */
+		own = c->experts ? 2 * k * C * bytes + 8 * (double)c->experts : 0,
+		     all = T * ((6 * C + 2 * kv + 3 * k * F) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = fmin(fmax(floor(LOGITS_BYTES / (4.0 * (double)c->vocab)), 128), 1024);
 
 	x->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
 	x->activation_gib = x->kept_gib;
-	x->activation_gib.slope += T * (2 * C + 2 * F) * bytes / GIB;
+	x->activation_gib.slope += T * (2 * C + 2 * k * (F + (k > 1 ? C : 0))) * bytes / GIB;
 	x->head_gib = (struct curve){ .line = true,
 				      .given = true,
 				      .slope = 4 * T * C * bytes / GIB,

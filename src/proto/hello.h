@@ -15,7 +15,7 @@
 struct err;
 
 /* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 14 };
+enum { HELLO_PROTOCOL = 15 };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,

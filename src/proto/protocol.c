@@ -31,6 +31,8 @@ void work_put(struct wire_writer *w, const struct stage_options *o, const char *
 	wire_put_f64(w, (double)o->lora.dropout);
 	wire_put_f64(w, (double)o->lora.b_rate);
 	wire_put_f64(w, (double)o->neftune);
+	wire_put_f64(w, (double)o->router_loss);
+	wire_put_f64(w, (double)o->router_z);
 	wire_put_u64(w, o->lora.seed);
 	for (int i = 0; i < LIN_COUNT; i++)
 		wire_put_u8(w, o->lora.target[i]);
@@ -67,6 +69,8 @@ void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPT
 	o->lora.dropout = (float)wire_get_f64(r);
 	o->lora.b_rate = (float)wire_get_f64(r);
 	o->neftune = (float)wire_get_f64(r);
+	o->router_loss = (float)wire_get_f64(r);
+	o->router_z = (float)wire_get_f64(r);
 	o->lora.seed = wire_get_u64(r);
 	for (int i = 0; i < LIN_COUNT; i++)
 		o->lora.target[i] = wire_get_u8(r);
@@ -95,17 +99,13 @@ int work_check(const char *what, enum dtype wire, const struct stage_options *o,
 		return err_set(e, ERR_PROTOCOL,
 			       "%s: dtype %d on the wire, %d for activations: not a float format",
 			       what, wire, o->act);
-	if (o->lora.r < 0 || o->lora.r > 65536 || !(o->lora.dropout >= 0 && o->lora.dropout < 1))
-		return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld, dropout %g", what,
-			       (long long)o->lora.r, (double)o->lora.dropout);
+	bool good = o->lora.r >= 0 && o->lora.r <= 65536 && o->router_loss >= 0 && o->router_z >= 0;
 	for (int i = 0; i < LIN_COUNT; i++)
-		if (o->lora.rank[i] < 0 || o->lora.rank[i] > 65536)
-			return err_set(e, ERR_PROTOCOL, "%s: adapter rank %lld of %s", what,
-				       (long long)o->lora.rank[i], linear_name((enum linear)i));
-	if (!(o->lora.b_rate >= 0 && o->lora.b_rate <= 1e6f) ||
+		good &= o->lora.rank[i] >= 0 && o->lora.rank[i] <= 65536;
+	if (!good || !(o->lora.dropout >= 0 && o->lora.dropout < 1) ||
+	    !(o->lora.b_rate >= 0 && o->lora.b_rate <= 1e6f) ||
 	    !(o->neftune >= 0 && o->neftune <= 1e6f))
-		return err_set(e, ERR_PROTOCOL, "%s: rate of B %g, noise %g", what,
-			       (double)o->lora.b_rate, (double)o->neftune);
+		return err_set(e, ERR_PROTOCOL, "%s: rank, dropout, rate, noise or loss", what);
 	TRY(prefer_check(what, &o->prefer, e));
 	if (optimizer[0] && !optimizer_find(optimizer))
 		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);

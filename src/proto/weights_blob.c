@@ -46,19 +46,6 @@ int blob_size(const struct blob_head *h, uint64_t *n_p, struct err *e)
 	return 0;
 }
 
-/* The linear weights of a layer are the ones that are quantised. */
-static bool linear_of_layer(const char *name)
-{
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		char end[64];
-		size_t n = (size_t)snprintf(end, sizeof end, ".%s.weight", linear_path(l)),
-		       all = strlen(name);
-		if (all > n && !strcmp(name + all - n, end))
-			return true;
-	}
-	return false;
-}
-
 int blob_describe(struct model_file *f, const struct model_tensor *t, const struct stage_options *o,
 		  struct blob_head *h, struct err *e)
 {
@@ -83,7 +70,7 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 	} else if (t->kind == STORE_PLAIN && t->dtype <= DT_F16 &&
 		   model_file_raw(f, t, &raw, &ignored) >= 0) {
 		h->dtype = t->dtype;
-	} else if (o->quantize && linear_of_layer(t->name)) {
+	} else if (o->quantize && linear_is_quantized(t->name)) {
 		h->nf4 = true;
 		h->doubled = o->double_quant;
 		h->block = NF4_BLOCK;

@@ -596,6 +596,7 @@ static int build(struct measuring *p, const struct optimizer *o, uint64_t free, 
 	int rc;
 	so.first = 0;
 	so.recompute = false;
+	so.router_loss = so.router_z = 0; /* they join layers that are measured alone */
 	for (p->layers = layers_wanted(p->q, free);; p->layers--) {
 		c.layers = so.last = p->layers;
 		err_clear(e);

@@ -21,8 +21,11 @@ static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const struct model_config *c = a->cfg;
 	const uint64_t one = n * dtype_size(a->opt->act), d = (uint64_t)c->head_dim;
+	/* of experts, whose inputs and outputs are kept too */
+	const uint64_t width = (uint64_t)c->intermediate * (c->experts ? (uint64_t)c->top_k : 1) +
+			       (c->experts ? (uint64_t)(c->top_k * c->hidden) : 0);
 	uint64_t sum = one * (4 * (uint64_t)c->hidden + 2 * (uint64_t)(c->heads + c->kv_heads) * d +
-			      3 * (uint64_t)c->intermediate) +
+			      3 * width) +
 		       4 * n * (2 + (uint64_t)c->heads);
 	for (int i = 0; i < LIN_COUNT; i++)
 		sum += a->opt->lora.target[i] ? one * (uint64_t)a->opt->lora.r : 0;
@@ -63,7 +66,7 @@ static uint64_t freed_by_nf4(const struct memory_ask *a)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(a->cfg, l, dim);
-		weights += (uint64_t)(dim[0] * dim[1]);
+		weights += (uint64_t)(linear_copies(a->cfg, l) * dim[0] * dim[1]);
 	}
 	return weights * (uint64_t)a->layers * (dtype_size(a->opt->act) * 100 - 53) / 100;
 }

@@ -46,16 +46,6 @@ static const struct peft_pair *pair_of(const struct merger *m, const char *name)
 	return NULL;
 }
 
-static bool is_layer_linear(const char *name)
-{
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		const char *p = strstr(name, linear_path(l));
-		if (p && !strcmp(p + strlen(linear_path(l)), ".weight"))
-			return true;
-	}
-	return false;
-}
-
 struct rows_ctx {
 	struct merger *m;
 	const struct model_tensor *t;
@@ -71,7 +61,7 @@ static int file_rows(void *ctx, int64_t row0, int64_t rows, float *dst, struct e
 static int base_rows(struct merger *m, const struct model_tensor *t, int64_t row0, int64_t rows,
 		     float *dst, struct err *e)
 {
-	if (!m->o->dequantized || t->kind == STORE_NF4 || !is_layer_linear(t->name))
+	if (!m->o->dequantized || t->kind == STORE_NF4 || !linear_is_quantized(t->name))
 		return model_file_read_f32(m->file, t, row0, rows, dst, e);
 	if (strcmp(m->held, t->name)) {
 		struct rows_ctx ctx = { m, t };

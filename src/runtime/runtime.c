@@ -195,13 +195,24 @@ void runtime_warn_of_rank(const struct model_config *c, const struct lora_option
 		 (long long)least);
 }
 
+static void sort_by_name(enum linear sorted[LIN_COUNT])
+{
+	for (int i = 0; i < LIN_COUNT; i++) {
+		int at = i;
+		for (; at && strcmp(linear_name(sorted[at - 1]), linear_name((enum linear)i)) > 0;
+		     at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = (enum linear)i;
+	}
+}
+
 int runtime_describe(const struct lora_options *o, int64_t layers, struct arena *a,
 		     struct peft_config *c, struct err *e)
 {
-	static const enum linear sorted[] = { LIN_DOWN, LIN_GATE, LIN_GATE_UP, LIN_K, LIN_O,
-					      LIN_Q,    LIN_QKV,  LIN_UP,      LIN_V };
+	enum linear sorted[LIN_COUNT];
 	static const char *whole[] = { "embed_tokens", "lm_head" };
 	bool all = true;
+	sort_by_name(sorted);
 	c->dora = o->dora;
 	c->target = arena_alloc(a, LIN_COUNT * sizeof *c->target);
 	c->rank = arena_alloc(a, LIN_COUNT * sizeof *c->rank);

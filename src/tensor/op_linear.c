@@ -272,9 +272,8 @@ const struct op op_linear = { .name = "linear",
 			      .flops = flops,
 			      .bytes = bytes };
 
-int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
-		    const struct lora *lora, uint64_t key, struct tensor *residual,
-		    struct tensor **y_p, struct err *e)
+struct op_args op_linear_args(struct tensor *x, struct param *w, struct param *bias,
+			      const struct lora *lora, uint64_t key, struct tensor *residual)
 {
 	struct op_args a = { .x = { x, residual }, .p = { w, bias }, .u = key };
 	if (lora && lora->a) {
@@ -285,5 +284,13 @@ int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct pa
 		a.f[DROPOUT] = lora->dropout;
 		a.r[PLACES] = lora->at;
 	}
+	return a;
+}
+
+int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
+		    const struct lora *lora, uint64_t key, struct tensor *residual,
+		    struct tensor **y_p, struct err *e)
+{
+	const struct op_args a = op_linear_args(x, w, bias, lora, key, residual);
 	return tape_apply(t, &op_linear, &a, y_p, e);
 }

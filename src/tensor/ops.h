@@ -32,11 +32,19 @@ struct lora {                /* Hu et al. 2021: y += scale * drop(x) A^T B^T */
 	struct dev_ref at; /* (N,2) i32 places of the tokens, for the mask (kernel.def); or NONE */
 };
 
+struct linear_part { /* a linear layer */
+	struct param *w, *bias;
+	struct lora lora; /* a is NULL without adapter */
+};
+
 /* y (N,out) = x (N,in) w^T [+ bias (out)] [+ residual (N,out)] [+ LoRA], w (out,in). `key`
  * determines the dropout mask. */
 int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct param *bias,
 		    const struct lora *lora, uint64_t key, struct tensor *residual,
 		    struct tensor **y_p, struct err *e);
+/* The arguments of the op linear, for ops that are made of several. */
+struct op_args op_linear_args(struct tensor *x, struct param *w, struct param *bias,
+			      const struct lora *lora, uint64_t key, struct tensor *residual);
 /* q (N,H,D), k and v (Nk,G,D) -> y (N,H*D). starts, kstarts (S+1) i32, S = nseq (kernel.def,
  * attn_fwd); backward needs them equal. cap: soft cap on scores, or 0. */
 int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,

@@ -41,6 +41,7 @@ int tape_apply(struct tape *t, const struct op *op, const struct op_args *a, str
 	n->a = *a;
 	n->y = y;
 	op->shape(t, a, y);
+	y->needs_grad = t->record && a->trains;
 	for (size_t i = 0; i < sizeof a->x / sizeof *a->x; i++)
 		y->needs_grad |= t->record && a->x[i] && a->x[i]->needs_grad;
 	for (size_t i = 0; i < sizeof a->p / sizeof *a->p; i++)

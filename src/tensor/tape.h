@@ -24,6 +24,8 @@ struct op_args {
 	int64_t i[6];
 	float f[3];
 	uint64_t u;
+	const void *of; /* what an op has beside these, which lives as long as the node */
+	bool trains;    /* something in `of` is trained */
 };
 
 struct tape_node {
@@ -31,6 +33,7 @@ struct tape_node {
 	struct op_args a;
 	struct tensor *y;
 	struct tensor *saved[3]; /* for backward; NULL: none */
+	void *parts;             /* of an op that is made of others */
 	struct tape_node *prev;
 };
 

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "model/model_block.h"
 #include "base/mem.h"
+#include "engine/routers.h"
 #include "proto/pairs_wire.h"
 #include "runtime/generate.h"
 #include "worker/worker_priv.h"
@@ -98,6 +99,29 @@ int worker_fetch_next(struct worker *w, struct err *e)
 								    : 0;
 }
 
+/* With several chunks on a single worker: what a microbatch takes with it for routers. Forward it
+ * goes from chunk to chunk, then the derivatives come back, so one place is enough for both. */
+static int keep_routers(struct worker *w, const struct instr *i, const struct slot *sl,
+			bool forward, struct err *e)
+{
+	const size_t n = routers_bytes(&w->plan.cfg, &w->plan.opt, w->train, false),
+		     m = (size_t)i->microbatch;
+	if (!sl->sums)
+		return 0;
+	if (!mem_grow(&w->routers, &w->routers_cap, (m + 1) * n, 1))
+		return err_nomem(e, (m + 1) * n, "the sums of routers");
+	routers_put(sl->sums, !forward, w->routers + m * n);
+	return 0;
+}
+
+void worker_take_routers(struct worker *w, const struct instr *i, struct slot *sl, bool forward)
+{
+	const size_t n = routers_bytes(&w->plan.cfg, &w->plan.opt, w->train, false);
+	const bool first = forward ? i->chunk == 0 : i->chunk + 1 == w->plan.crew.chunks;
+	if (w->plan.crew.stages == 1 && sl->sums && !first)
+		routers_take(sl->sums, !forward, w->routers + (size_t)i->microbatch * n);
+}
+
 int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e)
 {
 	struct slot *from, *to;
@@ -107,6 +131,7 @@ int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct
 		return 0;
 	TRY(worker_open_slot(w, i, &from, e));
 	const size_t bytes = activation_bytes(from, forward);
+	TRY(keep_routers(w, i, from, forward, e));
 	if (is_parked(w, forward ? i->chunk : there.chunk))
 		return park_put(&w->park, forward ? PARK_IN : PARK_GRAD, there.chunk, i->microbatch,
 				from, forward ? from->out : from->grad, bytes, e);
@@ -148,6 +173,7 @@ int worker_backward(struct worker *w, const struct instr *i, struct slot *sl, st
 	const bool front = sl->stage->front;
 	if (i->part == 0) {
 		TRY(worker_repeat_forward(w, i, sl, e));
+		worker_take_routers(w, i, sl, false);
 		if (park_take(&w->park, PARK_GRAD, i->chunk, i->microbatch, sl->grad, true, e) < 0)
 			return e->code;
 	}

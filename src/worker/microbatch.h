@@ -24,6 +24,8 @@ int worker_repeat_forward(struct worker *w, const struct instr *i, struct slot *
 int worker_fetch_next(struct worker *w, struct err *e);
 /* With several chunks on a single worker: a result to the next slot, or to the host. */
 int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e);
+/* Before a pass of a chunk behind another one of the same worker: what that has for routers. */
+void worker_take_routers(struct worker *w, const struct instr *i, struct slot *sl, bool forward);
 /* A result has been sent: of its microbatch the input is enough, or nothing. */
 int worker_keep_input(struct worker *w, const struct instr *i, struct slot *sl, struct err *e);
 /* The answers' log-probabilities without the adapters. */

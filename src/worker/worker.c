@@ -67,6 +67,7 @@ static int apply_step(struct worker *w, struct err *e)
 static int forward(struct worker *w, const struct instr *i, struct slot *sl, struct err *e)
 {
 	const bool end = sl->stage->end;
+	worker_take_routers(w, i, sl, true);
 	TRY(stage_forward(sl, e));
 	if (end && w->train)
 		TRY(group_sum_head(&w->sum, i->microbatch, e));
@@ -438,6 +439,7 @@ static void worker_release(struct worker *w)
 	orders_release(&w->orders);
 	mem_free(w->logits);
 	mem_free(w->order);
+	mem_free(w->routers);
 	mem_free(w);
 }
 

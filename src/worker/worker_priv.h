@@ -20,6 +20,8 @@ struct worker {
 	struct slots slots;
 	struct park park;
 	struct exchange exchange;
+	unsigned char *routers; /* microbatch.c: of each microbatch */
+	size_t routers_cap;
 	struct worker_times times;
 	struct instr_list list;
 	struct sched_shape shape; /* of the pipeline in the current round */

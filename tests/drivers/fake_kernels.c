@@ -51,6 +51,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/nn.k"
 #include "dev/kernel/conv.k"
 #include "dev/kernel/xent.k"
+#include "dev/kernel/experts.k"
 #define DT 64
 #include "dev/kernel/attn.k"
 #undef DT

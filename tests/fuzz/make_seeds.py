@@ -121,8 +121,9 @@ CONFIG = (
 
 def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0, rl=""):
     out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u8(1) + u32(rank) + f64(1)
-    out += f64(dropout) + f64(rate) + f64(noise) + u64(1) + bytes([1] * 7 + [0] * 2)
-    out += (u32(0) + f64(0)) * 9 + bytes(128 + 3)
+    out += f64(dropout) + f64(rate) + f64(noise) + f64(0) * 2 + u64(1)
+    out += bytes([1] * 7 + [0] * 10)
+    out += (u32(0) + f64(0)) * 17 + bytes(128 + 3)
     out += text(rl) + b"".join(f64(v) for v in (0.1, 0, 0, 0, 1, 1)) + text(optimizer)
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 

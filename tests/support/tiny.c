@@ -192,12 +192,13 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		for (enum linear k = 0; k < LIN_COUNT; k++) {
 			int64_t dim[2];
 			linear_dims(c, k, dim);
-			if (dim[0])
-				add_spec(&l, dim[0], dim[1], "model.layers.%d.%s.weight", i,
-					 linear_path(k));
-			if (dim[0] && linear_has_bias(c, k))
-				add_spec(&l, dim[0], 0, "model.layers.%d.%s.bias", i,
-					 linear_path(k));
+			for (int64_t x = 0; x < linear_copies(c, k); x++) {
+				char module[LINEAR_MODULE];
+				linear_module(module, i, k, x);
+				add_spec(&l, dim[0], dim[1], "%s.weight", module);
+				if (linear_has_bias(c, k))
+					add_spec(&l, dim[0], 0, "%s.bias", module);
+			}
 		}
 		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm; k++)
 			add_spec(&l, qk_norm_width(c, k), 0,

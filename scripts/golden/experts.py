@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""experts.py - mixtures of experts for models.py: transformers' models with each expert as linear
+modules of its own, under the names that files on the hub and PEFT's adapters have. transformers 5
+keeps all experts of a layer in one tensor; like() proves that both compute the same."""
+
+import importlib
+
+import torch
+import transformers
+
+NAMES = {  # of the block, and of an expert's gate, up and down
+    "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "olmoe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
+}
+CLASS = {
+    "qwen3_moe": transformers.Qwen3MoeForCausalLM,
+    "olmoe": transformers.OlmoeForCausalLM,
+    "mixtral": transformers.MixtralForCausalLM,
+}
+
+
+class Block(torch.nn.Module):
+    """A router and experts; remembers the router's logits."""
+
+    def __init__(self, config, names):
+        super().__init__()
+        h, f, n = config.hidden_size, config.intermediate_size, config.num_local_experts
+        f = getattr(config, "moe_intermediate_size", None) or f
+        self.names, self.k = names, config.num_experts_per_tok
+        self.whole = getattr(config, "norm_topk_prob", True)
+        self.gate = torch.nn.Linear(h, n, bias=False)
+        self.experts = torch.nn.ModuleList(torch.nn.Module() for _ in range(n))
+        for e in self.experts:
+            for name, (i, o) in zip(names, ((h, f), (h, f), (f, h))):
+                e.add_module(name, torch.nn.Linear(i, o, bias=False))
+
+    def forward(self, x):
+        shape = x.shape
+        x = x.reshape(-1, shape[-1])
+        self.logits = self.gate(x)
+        p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
+        if self.whole:
+            p = p / p.sum(-1, keepdim=True)
+        y = torch.zeros_like(x)
+        for i, e in enumerate(self.experts):
+            token, k = torch.where(chosen == i)
+            if len(token):
+                gate, up, down = (getattr(e, n) for n in self.names)
+                out = down(torch.nn.functional.silu(gate(x[token])) * up(x[token]))
+                y = y.index_add(0, token, out * p[token, k, None])
+        return y.reshape(shape)
+
+
+class Call(torch.nn.Module):
+    """Calls a block that is a child of the layer under another name."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.__dict__["block"] = block
+
+    def forward(self, x):
+        return self.block(x)
+
+
+def unfuse(model):
+    name, *names = NAMES[model.config.model_type]
+    for layer in model.model.layers:
+        block = Block(model.config, names)
+        layer.mlp = block if name == "mlp" else Call(block)
+        if name != "mlp":
+            layer.add_module(name, block)
+    return model
+
+
+def blocks(model):
+    return [m for m in model.modules() if isinstance(m, Block)]
+
+
+def aux_loss(model, logits):
+    """The balance loss by the model's own code; logits: a list of those of each layer."""
+    c = model.config
+    code = importlib.import_module(f"transformers.models.{c.model_type}.modeling_{c.model_type}")
+    return code.load_balancing_loss_func(tuple(logits), c.num_local_experts, c.num_experts_per_tok)
+
+
+def like(model):
+    """The same model by transformers alone."""
+    kind = model.config.model_type
+    name, gate, up, down = NAMES[kind]
+    plain = CLASS[kind](model.config).to(torch.float32).eval()
+    state = dict(model.state_dict())
+    for i in range(model.config.num_hidden_layers):
+        at = f"model.layers.{i}.{name}."
+        take = lambda e, n: state.pop(f"{at}experts.{e}.{n}.weight")
+        parts = [
+            (torch.cat([take(e, gate), take(e, up)]), take(e, down))
+            for e in range(model.config.num_local_experts)
+        ]
+        to = f"model.layers.{i}.mlp."
+        state[to + "gate.weight"] = state.pop(at + "gate.weight")
+        state[to + "experts.gate_up_proj"] = torch.stack([p[0] for p in parts])
+        state[to + "experts.down_proj"] = torch.stack([p[1] for p in parts])
+    plain.load_state_dict(state)
+    return plain

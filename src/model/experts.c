@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* experts.c - see experts.h. A token's rows go to its experts and come back without a capacity:
+ * nothing is padded, nothing dropped (tensor/routing.h). */
+#include "model/experts.h"
+
+#include "base/err.h"
+
+/* Module `l` of all experts on x (M,in). */
+static int grouped(struct tape *t, const struct layer *l, const struct layer_context *c,
+		   enum linear i, struct tensor *x, const struct routing *r, struct tensor **y_p,
+		   struct err *e)
+{
+	const struct grouped g = { .expert = l->experts[i],
+				   .adapters = !c->base,
+				   .dropout = c->train ? c->stage->opt.lora.dropout : 0,
+				   .key = block_mask_key(c, i),
+				   .at = c->places };
+	int rc = op_grouped_apply(t, x, r, &g, y_p, e);
+	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
+}
+
+int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const bool sparse = m->expert_names == EXPERTS_SPARSE;
+	struct tensor *logits /* (N,E) */, *weight /* (N,K) */, *rows /* (M,C) */,
+		*gate /* (M,F) */, *up;
+	struct routing *r;
+	TRY(block_linear(t, l, c, sparse ? LIN_SPARSE_ROUTER : LIN_ROUTER, x, NULL, &logits, e));
+	TRY(op_route_apply(t, logits, m->top_k, m->experts_whole, c->sums, c->count, &r, &weight,
+			   e));
+	TRY(op_permute_apply(t, x, r, &rows, e));
+	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE, rows, r, &gate, e));
+	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP, rows, r, &up, e));
+	TRY(op_swiglu_apply(t, gate, up, &gate, e));
+	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN, gate, r, &rows, e));
+	return op_unpermute_apply(t, rows, weight, h, r, y_p, e);
+}
+
+int experts_begin(struct slot *sl, struct err *e)
+{
+	const struct stage *s = sl->stage;
+	const int64_t n = s->cfg.experts;
+	struct router_sums *u;
+	if (!n || !sl->b.train || !(s->opt.router_loss > 0 || s->opt.router_z > 0))
+		return 0;
+	u = sl->sums = arena_alloc(&sl->host, sizeof *u);
+	if (u) {
+		u->experts = n;
+		u->picks = arena_alloc(&sl->host, (size_t)n * sizeof *u->picks);
+		u->probability = arena_alloc(&sl->host, (size_t)n * sizeof *u->probability);
+		u->balance = arena_alloc(&sl->host, (size_t)n * sizeof *u->balance);
+	}
+	return u && u->picks && u->probability && u->balance
+		       ? 0
+		       : err_nomem(e, (size_t)n * 24, "the sums of routers");
+}
+
+void experts_end(struct slot *sl)
+{
+	struct router_sums *u = sl->sums;
+	const struct stage_options *o = &sl->stage->opt;
+	if (!u)
+		return;
+	const double units = (double)(sl->b.pairs ? sl->b.nrows : sl->trained),
+		     scale = units * (double)(sl->b.scale > 0 ? sl->b.scale : 1), r = u->rows,
+		     by = (double)o->router_loss * (double)u->experts / (r * r),
+		     z = (double)o->router_z / r;
+	double sum = 0;
+	for (int64_t i = 0; i < u->experts; i++) {
+		sum += u->picks[i] * u->probability[i];
+		u->balance[i] = (float)(scale * by * u->picks[i]);
+	}
+	u->z = (float)(scale * z);
+	u->known = true;
+	sl->loss += units * (by * sum + z * u->square);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* experts.h - a mixture of experts in place of an MLP (Shazeer et al. 2017, arXiv 1701.06538), and
+ * the losses of its routers.
+ *
+ *   p = softmax(m Wrouter)             of each token; its experts are the K likeliest
+ *   h = h + sum over these of weight * (act(m Wgate) * m Wup) Wdown, each with its own matrices
+ *
+ * Balance (Fedus et al. 2022, arXiv 2101.03961, equations 4 to 6, as transformers joins it over all
+ * layers): E * sum over experts of f P, f being the picks of an expert divided by the R rows
+ * (tokens times layers) of the pass, P its mean probability. z (Zoph et al. 2022, arXiv 2202.08906,
+ * equation 5): the mean over the rows of the squared log-sum-exp of the logits. Both are evaluated
+ * for each pass and weigh as many units as the pass has (trained tokens, or rows of preferences),
+ * so that the loss of a step stays a mean over its units. */
+#ifndef HS_MODEL_EXPERTS_H
+#define HS_MODEL_EXPERTS_H
+
+#include "model/block.h"
+
+/* y (N,C) = h + the experts of x (N,C). */
+int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e);
+/* A slot that begins: room for the sums, where a loss of routers is asked for. */
+int experts_begin(struct slot *sl, struct err *e);
+/* At the end of the model: adds the losses to that of the slot, and makes their derivatives. */
+void experts_end(struct slot *sl);
+
+#endif

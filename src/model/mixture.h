@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mixture.h - the keys that the configurations of mixtures of experts share. */
+#ifndef HS_MODEL_MIXTURE_H
+#define HS_MODEL_MIXTURE_H
+
+#include "model/model.h"
+
+struct err;
+
+/* num_experts or num_local_experts (`count` is the model's own word), num_experts_per_tok,
+ * router_aux_loss_coef, output_router_logits; and what missing ones mean. */
+int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,
+		 int64_t default_top, double default_loss, struct model_config *c, struct err *e);
+/* The factors of a run on the losses of routers, from its keys router_aux_loss_coef (below 0: as
+ * the model's configuration says) and router_z_loss_coef. */
+int mixture_losses(const struct model_config *c, double balance, double z, float *balance_p,
+		   float *z_p, struct err *e);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_experts.c - mixtures of experts through whole runs: with the losses of routers the
+ * same bits on one stage, on several, with several chunks, in groups, with shared state, with
+ * activations in the memory of the host, and stopped and resumed; whatever share of the tokens an
+ * expert gets. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "file/safetensors.h"
+#include "support/long.h"
+#include "support/record.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 4, MEMBERS_MOST = 4 };
+
+struct split {
+	const char *name;
+	int stages, chunks;
+	int members[2], share[MEMBERS_MOST];
+	enum sharding sharding;
+	unsigned offload;
+};
+
+static const struct split splits[] = {
+	{ "two stages", 2, 1, { 1, 1 }, { 1, 1 }, SHARD_NONE, 0 },
+	{ "a group", 1, 1, { 2 }, { 2, 1 }, SHARD_OPTIMIZER, 0 },
+	{ "two by two chunks", 2, 2, { 1, 1 }, { 1, 1 }, SHARD_NONE, 0 },
+	{ "chunks of one", 1, 3, { 1 }, { 1 }, SHARD_NONE, 0 },
+	{ "chunks, offloaded", 1, 2, { 1 }, { 1 }, SHARD_NONE, OFFLOAD_ACTIVATIONS },
+	{ "stages, offloaded", 2, 1, { 1, 1 }, { 1, 1 }, SHARD_NONE, OFFLOAD_ACTIVATIONS },
+	{ "one to two", 2, 1, { 1, 2 }, { 1, 1, 2 }, SHARD_PARAMETERS, 0 },
+};
+
+static int attempt(const struct tiny *t, const char *run, const struct split *s, struct record *r,
+		   const char *const *how, struct err *e)
+{
+	const char *device[MEMBERS_MOST] = { "cpu", "cpu", "cpu", "cpu" };
+	struct config *c = tiny_config(t, run, how);
+	struct train_result res = { 0 };
+	struct placement p = { .stages = s ? s->stages : 1,
+			       .chunks = s ? s->chunks : 1,
+			       .members = s ? s->members : NULL,
+			       .share = s ? s->share : NULL,
+			       .device = device,
+			       .schedule = s && s->sharding == SHARD_PARAMETERS ? "breadth_first"
+					   : s && s->chunks > 1                 ? "interleaved"
+										: "1f1b",
+			       .reduce_order = SUM_EXACT,
+			       .reducer = "direct" };
+	static const int half[MEMBERS_MOST] = { STATE_WHOLE / 2, STATE_WHOLE / 2 },
+			 behind[MEMBERS_MOST] = { STATE_WHOLE, STATE_WHOLE / 4,
+						  STATE_WHOLE - STATE_WHOLE / 4 };
+	if (s && s->sharding) {
+		p.sharding = s->sharding;
+		p.state_share = s->stages == 1 ? half : behind;
+	}
+	p.offload = s ? s->offload : 0;
+	for (int i = 0; i <= p.stages * p.chunks; i++)
+		p.first[i] = i * LAYERS / (p.stages * p.chunks);
+	const struct train_sink sink = record_sink(r);
+	const struct train_options o = { .stop = &r->stop, .place = &p, .act = DT_F32 };
+	int rc = train_run(c, &o, &sink, &res, e);
+	config_free(c);
+	return rc;
+}
+
+static void run(const struct tiny *t, const char *name, const struct split *s, struct record *r,
+		const char *const *how)
+{
+	struct err e = { 0 };
+	if (attempt(t, name, s, r, how, &e) < 0)
+		fail_msg("%s: %s", name, e.msg);
+}
+
+#define QWEN                                                                                       \
+	"{\"model_type\":\"qwen3_moe\"," TINY_COMMON                                               \
+	",\"head_dim\":16,\"moe_intermediate_size\":24,\"num_experts\":6,"                         \
+	"\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"             \
+	"\"rms_norm_eps\":1e-6,\"router_aux_loss_coef\":0.02,\"output_router_logits\":true}"
+#define MIXTRAL                                                                                    \
+	"{\"model_type\":\"mixtral\"," TINY_COMMON                                                 \
+	",\"num_local_experts\":3,\"num_experts_per_tok\":1,\"rms_norm_eps\":1e-5}"
+
+static void splits_have_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name, *config, *how[8], *result;
+	} kind[] = {
+		{ "lora",
+		  QWEN,
+		  { "reduce_order=exact", "lora_dropout=0.1", "router_z_loss_coef=0.01",
+		    "max_steps=3" },
+		  "adapter_model.safetensors" },
+		{ "full",
+		  MIXTRAL,
+		  { "reduce_order=exact", "adapter=none", "router_aux_loss_coef=0.05",
+		    "learning_rate=0.001", "max_steps=2", "gradient_checkpointing=true" },
+		  "model.safetensors" },
+	};
+	for (size_t k = 0; k < ARRAY_LEN(kind); k++) {
+		struct tiny t;
+		struct record one = { 0 };
+		tiny_make_model(&t, kind[k].config, 40);
+		run(&t, kind[k].name, NULL, &one, kind[k].how);
+		assert_true(one.loss[one.n - 1] < one.loss[0]);
+		for (size_t i = 0; i < ARRAY_LEN(splits); i++) {
+			struct record r = { 0 };
+			if (!test_is_long() && (k ? i != 1 : i != 0 && i != 4 && i != 6))
+				continue;
+			char name[64], file[160], of_one[160];
+			snprintf(name, sizeof name, "%s-%zu", kind[k].name, i);
+			run(&t, name, &splits[i], &r, kind[k].how);
+			record_same(&one, &r, splits[i].name);
+			snprintf(file, sizeof file, "%s/%s", name, kind[k].result);
+			snprintf(of_one, sizeof of_one, "%s/%s", kind[k].name, kind[k].result);
+			record_same_file(&t, of_one, file);
+			printf("%s, %s: identical, loss %.4f to %.4f\n", kind[k].name,
+			       splits[i].name, r.loss[0], r.loss[r.n - 1]);
+		}
+		tiny_remove(&t);
+	}
+}
+
+/* The loss of routers is part of the loss: about E P f of balanced experts, times its factor. */
+static void a_loss_of_routers_counts(void **state)
+{
+	(void)state;
+	static const char *const with[] = { "router_aux_loss_coef=0.5", "max_steps=2", NULL },
+				 *const z[] = { "router_aux_loss_coef=0", "router_z_loss_coef=0.5",
+						"max_steps=2", NULL },
+				 *const none[] = { "router_aux_loss_coef=0", "max_steps=2", NULL },
+				 *const own[] = { "max_steps=2", NULL };
+	struct tiny t;
+	struct record a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+	tiny_make_model(&t, QWEN, 40);
+	run(&t, "none", NULL, &a, none);
+	run(&t, "with", NULL, &b, with);
+	run(&t, "z", NULL, &c, z);
+	run(&t, "own", NULL, &d, own);
+	const double balance = (b.loss[0] - a.loss[0]) / 0.5;
+	printf("balance %.3f (2 when all experts are equally used), z %.3f\n", balance,
+	       (c.loss[0] - a.loss[0]) / 0.5);
+	assert_true(balance > 1.9 && balance < 6);
+	assert_true(c.loss[0] > a.loss[0]);
+	/* as the configuration of the model says */
+	assert_true(fabs(d.loss[0] - a.loss[0] - 0.02 * balance) < 1e-6);
+	tiny_remove(&t);
+}
+
+static void stopped_and_resumed(void **state)
+{
+	(void)state;
+	static const char *const how[] = { "reduce_order=exact", "lora_dropout=0.1", "max_steps=4",
+					   NULL },
+				 *const again[] = { "lora_dropout=0.1", "max_steps=4",
+						    "resume_from_checkpoint=latest", NULL };
+	struct tiny t;
+	struct record one = { 0 }, first = { .stop_after = 2 }, second = { 0 };
+	tiny_make_model(&t, QWEN, 40);
+	run(&t, "whole", NULL, &one, how);
+	run(&t, "parts", &splits[0], &first, how);
+	run(&t, "parts", &splits[1], &second, again);
+	assert_true(second.n == 2 && second.loss[1] == one.loss[3]);
+	record_same_file(&t, "whole/adapter_model.safetensors", "parts/adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+static void refused(const struct tiny *t, const char *key, const char *says)
+{
+	struct record r = { 0 };
+	struct err e = { 0 };
+	const char *const how[] = { key, "max_steps=2", NULL };
+	assert_true(attempt(t, "refused", NULL, &r, how, &e) < 0);
+	printf("%s\n", e.msg);
+	if (!strstr(e.msg, says))
+		fail_msg("'%s' has not '%s'", e.msg, says);
+}
+
+static void keys_that_do_not_fit(void **state)
+{
+	(void)state;
+	struct tiny t;
+	tiny_make(&t, LAYERS, 40);
+	refused(&t, "router_aux_loss_coef=0.1",
+		"router_aux_loss_coef: a llama model has no router");
+	refused(&t, "router_z_loss_coef=0.1", "router_z_loss_coef: a llama model has no router");
+	tiny_remove(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(splits_have_the_bits_of_one_process),
+		cmocka_unit_test(a_loss_of_routers_counts),
+		cmocka_unit_test(stopped_and_resumed),
+		cmocka_unit_test(keys_that_do_not_fit),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
