@@ -59,6 +59,8 @@ tokenizer -         src/data/token_json.c src/data/token_gguf.c src/data/token_v
 tokenizer -         src/data/token_merge.c src/data/token_split.c src/data/token_normal.c
 tokenizer -         src/data/token_added.c src/data/tokenizer_bytebpe.c
 tokenizer -         src/data/tokenizer_spm.c src/data/tokenizer.c
+prepared +(take_prepared|spans_fit|example_fits) src/data/dataset.c
+prepared +(prepared_open|:wrong|:map|check_of) src/data/prepared.c
 dataset  -          src/data/records.c src/data/dataset.c src/data/dataset_kind.c
 dataset  -          src/data/turns.c src/data/dataset_alpaca.c src/data/dataset_completion.c
 dataset  -          src/data/dataset_messages.c src/data/dataset_sharegpt.c

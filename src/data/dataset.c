@@ -437,24 +437,48 @@ out:
 
 /* ---- in a file ---- */
 
-/* Whether every span lies in the data and is what this program writes. */
-static bool spans_fit(const struct dataset *d, const struct dataset_options *o)
+/* Whether an example is one that this program makes. */
+static bool example_fits(const struct example *x, const struct dataset_options *o)
 {
 	const size_t vocab = tokenizer_vocab_size(o->tok);
-	const uint64_t bytes = d->file.head.bytes;
+	const uint64_t most = (uint64_t)o->sequence_len * (1 + (o->prefer != PREFER_NONE));
+	uint32_t marked = 0;
+	for (uint32_t k = 0; k < x->n; k++) {
+		if (x->id[k] < 0 || (size_t)x->id[k] >= vocab || x->train[k] > 1)
+			return false;
+		marked += x->train[k];
+	}
+	if (x->n < 2 || x->n > most || x->train[0] || !marked || marked != x->trained)
+		return false;
+	if (!o->prefer)
+		return true;
+	const uint32_t cut = x->cut, rest = x->n - cut;
+	return cut <= o->sequence_len && rest <= o->sequence_len && x->answer[0] &&
+	       x->answer[0] < cut && x->train[cut - 1] &&
+	       (o->prefer != PREFER_PAIRS ||
+		(x->answer[1] && x->answer[1] < rest && x->train[x->n - 1]));
+}
+
+/* Whether every span lies in the data and is what this program writes, and the sums are theirs. */
+static bool spans_fit(const struct dataset *d, const struct dataset_options *o)
+{
+	const struct prepared_head *h = &d->file.head;
+	uint64_t tokens = 0, trained = 0;
 	for (size_t i = 0; i < d->count; i++) {
 		const struct span *s = &d->ex[i];
 		const uint64_t size = (uint64_t)s->n * 5;
-		if (s->at % 4 || !s->n || s->at > bytes || size > bytes - s->at ||
-		    s->trained >= s->n || s->source >= d->source || s->cut > s->n ||
-		    (d->prefer && (s->answer[0] >= s->n || s->answer[1] > s->n - s->cut)))
+		uint8_t good;
+		memcpy(&good, &s->good, sizeof good);
+		if (s->at % 4 || s->at > h->bytes || size > h->bytes - s->at || s->cut > s->n ||
+		    s->source >= d->source || good > 1)
 			return false;
 		const struct example x = dataset_get(d, i);
-		for (uint32_t k = 0; k < s->n; k++)
-			if (x.id[k] < 0 || (size_t)x.id[k] >= vocab || x.train[k] > 1)
-				return false;
+		if (!example_fits(&x, o))
+			return false;
+		tokens += x.n;
+		trained += x.trained;
 	}
-	return true;
+	return tokens == h->stats.tokens && trained == h->stats.trained;
 }
 
 /* 1: the tokens are those of an earlier run. */

@@ -1467,7 +1467,40 @@ def places():
     yield "empty", b""
 
 
+def prepared():
+    """Changes of a file of prepared tokens: place, value, how (fuzz_prepared.c)."""
+    head, spans = 4096, 1
+    for kind in (0, 1):
+        name = ("text", "pairs")[kind]
+        for part, place, value, how in (
+            ("as-it-is", 0, 72, 0),
+            ("magic", 0, 1, 0),
+            ("layout", 8, 9, 0),
+            ("span", 12, 9, 0),
+            ("key", 16, 9, 0),
+            ("bytes", 56, 8, 0),
+            ("bytes-far", 63, 255, 0),
+            ("count", 64, 1, 0),
+            ("none", 64, 0, 0),
+            ("count-far", 71, 255, 0),
+            ("id", head, 7, 0),
+            ("id-large", head + 1, 255, 0),
+            ("id-negative", head + 3, 255, 0),
+            ("cut-off", head + 20, 0, 2),
+            ("no-head", 100, 0, 2),
+        ):
+            yield f"{name}-{part}", struct.pack("<BHBB", kind, place, value, how)
+            yield f"{name}-{part}-digest", struct.pack("<BHBB", kind | 4, place, value, how)
+        for back in range(0, 40, 4):  # the last span, field by field
+            for value in (1, 255):
+                yield f"{name}-span-{back}-{value}", struct.pack(
+                    "<BHBB", kind | 8, back, value, spans
+                )
+        yield f"{name}-whole", bytes([kind | 2]) + bytes(5000)
+
+
 TARGETS = {
+    "prepared": prepared,
     "mesh": places,
     "peers": peers,
     "fleet": fleets,
