@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file of prepared tokens that somebody changed, with sums that fit: what is taken from it keeps
  * the promises of examples, and a file that does not is made again from the records. The first byte
- * says which file it is (1: preferences) and how it is changed: 2: the rest is the whole file behind
- * the magic bytes, else changes of four bytes each, {u16 place, u8 value, u8 how}; 4: the digest of
+ * says which file it is (1: preferences) and how it is changed: 2: the rest is the file behind the
+ * key, else changes of four bytes each, {u16 place, u8 value, u8 how}; 4: the digest of
  * the tokens stays as it was. */
 #include "base/err.h"
 #include "base/open.h"
