@@ -165,8 +165,11 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/support.a $(LIB)
 
 # Stand-ins for drivers, so that the mistakes of drivers can be tried. fake_opencl.so calls a
 # real libOpenCL.
+# fake_tiles_T-CARD.so: attention for a card with matrix units, and the macro of its compiler.
+TILES := $(foreach c,sm_80 gfx908 gfx90a gfx1100 gfx1200,1-$c 2-$c) 2-sm_75 2-sm_70
 DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
-	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so)
+	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so \
+	$(TILES:%=fake_tiles_%.so))
 $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
@@ -175,6 +178,13 @@ $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.
 $(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_TEXT)
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu11 -O2 -w $(CPPFLAGS) -DHS_T=$* -fPIC -shared $< -o $@ -lm
+$(BUILD)/tests/drivers/fake_tiles_%.so: tests/drivers/fake_kernels.c tests/drivers/fake_tiles.h \
+		$(KERNEL_TEXT)
+	@mkdir -p $(@D)
+	@$(CC) -std=gnu11 -O2 -w $(CPPFLAGS) -DFAKE_CARD -DHS_T=$(word 1,$(subst -, ,$*)) \
+		$(addprefix -D,$(patsubst sm_%,__CUDA_ARCH__=%0,$(patsubst gfx11%,__GFX11__, \
+		$(patsubst gfx90%,__gfx90%__,$(patsubst gfx12%,__gfx12%__, \
+		$(word 2,$(subst -, ,$*))))))) -fPIC -shared $< -o $@ -lm
 $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) \

@@ -30,9 +30,14 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_conv);
 	buf_adds(b, kernel_xent);
 	buf_adds(b, kernel_experts);
+	buf_adds(b, kernel_tile);
+	buf_adds(b, kernel_tile_nvidia);
+	buf_adds(b, kernel_tile_amd);
+	buf_adds(b, kernel_tile_common);
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
 		buf_addf(b, "#define DT %d\n", widths[i]);
 		buf_adds(b, kernel_attn);
+		buf_adds(b, kernel_attn_tile);
 		buf_adds(b, "#undef DT\n");
 	}
 	buf_adds(b, kernel_gemm);
@@ -95,7 +100,10 @@ static int64_t lanes(int64_t n) { return loop(over(n, GPU_LANES)); }
 /* Of group_sum() and group_max(). */
 #define GROUPED loop(7)
 
-/* The loops of kernel/attn.k for n queries or keys at most in a sequence: `rows` by `cols` a block,
+/* Groups are counted for the text without tiles (attn.k). On a card with matrix units a group works
+ * on more rows (attn_tile.k), and those that are too many end at once.
+ *
+ * The loops of kernel/attn.k for n queries or keys at most in a sequence: `rows` by `cols` a block,
  * heads `d` wide. */
 struct attn_sizes {
 	int64_t fwd_rows, fwd_cols, bwd_rows, bwd_cols, wide;

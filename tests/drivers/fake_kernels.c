@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in
  * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread. They switch at barriers
- * only, so what __shared__ holds can be static. */
+ * and where the lanes of a wave wait for each other, so what __shared__ holds can be static.
+ * FAKE_CARD names a card with matrix units by its architecture, as the compilers' own macro does:
+ * then this is attention alone, as the text has it for that card (fake_tiles.h). */
 #include <math.h>
+#include <stdbool.h>
 
 struct lane {
 	unsigned x;
@@ -10,6 +13,7 @@ struct lane {
 
 struct lane fake_thread, fake_block;
 void (*fake_barrier)(void);
+void (*fake_wave)(int lanes);
 
 #define threadIdx fake_thread
 #define blockIdx fake_block
@@ -44,6 +48,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 
 /* clang-format off: the order of gpu_text() */
 #include "dev/kernel/prelude.k"
+#ifndef FAKE_CARD
 #include "dev/kernel/elem.k"
 #include "dev/kernel/dynamic8.k"
 #include "dev/kernel/optim.k"
@@ -52,13 +57,26 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/conv.k"
 #include "dev/kernel/xent.k"
 #include "dev/kernel/experts.k"
+#endif
+#include "dev/kernel/tile.k"
+#ifdef TILE
+#include "fake_tiles.h"
+#endif
+#include "dev/kernel/tile_nvidia.k"
+#include "dev/kernel/tile_amd.k"
+#include "dev/kernel/tile_common.k"
 #define DT 64
 #include "dev/kernel/attn.k"
+#include "dev/kernel/attn_tile.k"
 #undef DT
 #define DT 128
 #include "dev/kernel/attn.k"
+#include "dev/kernel/attn_tile.k"
 #undef DT
 #define DT 256
 #include "dev/kernel/attn.k"
+#include "dev/kernel/attn_tile.k"
 #undef DT
+#ifndef FAKE_CARD
 #include "dev/kernel/gemm.k"
+#endif

@@ -24,6 +24,7 @@
  *   asked=N       an event has not happened when it is asked for the first N times (3)
  *   full          a launch finds no memory, once
  *   noregister    no memory of the host's is registered
+ *   volta         the CUDA compiler makes code for sm_70 too
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
@@ -61,7 +62,12 @@ enum {
 };
 
 #define EXPORT __attribute__((visibility("default")))
-#define CARD_HIP "gfx90a:sramecc+"
+/* FAKE_HIP: another AMD card than this one */
+static const char *card_hip(void)
+{
+	const char *s = getenv("FAKE_HIP");
+	return s && *s ? s : "gfx90a:sramecc+";
+}
 
 static long fault(const char *word, long otherwise)
 {
@@ -160,8 +166,9 @@ static struct {
 	/* fibers switch by longjmp: a switch of contexts would call the kernel each time */
 	jmp_buf back, at[LANES];
 	bool begun[LANES];
-	int state[LANES]; /* 0: not begun, 1: at a barrier, 2: at its end */
-	int now;
+	/* 0: can run, 1: at a barrier, 2: at its end, 3: waits for the others of its wave */
+	int state[LANES];
+	int now, wave;
 	const struct op *op;
 	struct lane {
 		unsigned x;
@@ -170,12 +177,18 @@ static struct {
 	size_t nshared;
 } group;
 
-static void barrier(void)
+static void stop(int state)
 {
 	const int i = group.now;
-	group.state[i] = 1;
+	group.state[i] = state;
 	if (!_setjmp(group.at[i]))
 		_longjmp(group.back, 1);
+}
+static void barrier(void) { stop(1); }
+static void wave(int lanes)
+{
+	group.wave = lanes;
+	stop(3);
 }
 
 /* On x86-64 and AArch64 integers and floats are passed in separate registers, each kind in its own
@@ -216,6 +229,15 @@ static void run_lane(int i)
 	setcontext(&group.fiber[i]);
 }
 
+/* Lanes in a state, of n from the first on */
+static int count(int first, int n, int state)
+{
+	int found = 0;
+	for (int i = first; i < first + n; i++)
+		found += group.state[i] == state;
+	return found;
+}
+
 static void run_group(unsigned block)
 {
 	if (block < 2 || block % 64 == 0)
@@ -223,24 +245,31 @@ static void run_group(unsigned block)
 	for (int i = 0; i < LANES; i++)
 		group.state[i] = 0;
 	group.block->x = block;
-	for (int waiting = LANES; waiting;) {
-		waiting = 0;
+	for (;;) {
+		bool ran = false;
 		for (int k = 0; k < LANES; k++) {
 			/* the order of the lanes changes: kernels may not rely on one */
 			const int i = block & 1 ? LANES - 1 - k : k;
-			if (group.state[i] == 2) {
-				fprintf(stderr, "fake_rt: a barrier that lane %d does not reach\n",
-					i);
-				abort();
-			}
+			if (group.state[i])
+				continue;
 			run_lane(i);
-			waiting += group.state[i] == 1;
+			ran = true;
 		}
-		if (waiting && waiting != LANES) {
+		const int here = count(0, LANES, 1), ended = count(0, LANES, 2);
+		if (ended == LANES)
+			return;
+		for (int i = 0; i < LANES && group.wave; i += group.wave)
+			if (count(i, group.wave, 3) == group.wave) {
+				memset(group.state + i, 0, sizeof(int) * (size_t)group.wave);
+				ran = true;
+			}
+		if (here == LANES) {
+			memset(group.state, 0, sizeof group.state);
+		} else if (!ran) {
 			fprintf(stderr,
-				"fake_rt: %d of %d lanes wait at a barrier, the others have "
-				"ended\n",
-				waiting, LANES);
+				"fake_rt: %d of %d lanes wait at a barrier, %d for their wave, "
+				"the others have ended\n",
+				here, LANES, count(0, LANES, 3));
 			abort();
 		}
 	}
@@ -263,6 +292,8 @@ static void run_launch(const struct op *o)
 	group.thread = dlsym(o->library, "fake_thread");
 	group.block = dlsym(o->library, "fake_block");
 	*(void (**)(void))dlsym(o->library, "fake_barrier") = barrier;
+	*(void (**)(int))dlsym(o->library, "fake_wave") = wave;
+	group.wave = 0;
 	char *(*shared_end)(void) =
 		(char *(*)(void))(uintptr_t)dlsym(o->library, "fake_shared_end");
 	char *(*shared_begin)(void) =
@@ -745,11 +776,12 @@ static int x_event_query(void *event)
 struct module {
 	struct owner owner;
 	char *text;
-	void *library;
+	void *library, *tiles;
 };
 
 struct function {
 	struct module *module;
+	void *library;
 	void (*fn)(void);
 	char sig[MOST_ARGS];
 };
@@ -766,10 +798,24 @@ static bool runs_here(const char *image)
 		return false;
 	line += strlen(MADE_FOR);
 	if (api == HIP)
-		return !strcmp(line, CARD_HIP);
+		return !strcmp(line, card_hip());
 	if (sscanf(line, "sm_%d", &made) == 1)
 		return made == arch;
 	return sscanf(line, "compute_%d", &made) == 1 && made <= arch;
+}
+
+/* The kernels for a card with matrix units, where fake_kernels.c has them: fake_tiles_T-CARD.so */
+static void *tiles_of(const char *image, char *path)
+{
+	const char *made = strstr(image, MADE_FOR) + strlen(MADE_FOR);
+	char card[32], *slash = strrchr(path, '/');
+	int sm = 0;
+	if (sscanf(made, "sm_%d", &sm) == 1 || sscanf(made, "compute_%d", &sm) == 1)
+		snprintf(card, sizeof card, "sm_%d", sm >= 80 ? 80 : sm);
+	else
+		snprintf(card, sizeof card, "%.*s", (int)strcspn(made, ":"), made);
+	sprintf(slash, "/fake_tiles_%c-%s.so", image[13], card);
+	return access(path, R_OK) ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 static int x_module(void **m, const void *image)
@@ -791,6 +837,7 @@ static int x_module(void **m, const void *image)
 	n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!n->library)
 		fprintf(stderr, "fake_rt: %s\n", dlerror());
+	n->tiles = tiles_of(image, path);
 	*m = n;
 	return n->library ? OK : 200;
 }
@@ -807,7 +854,10 @@ static int x_module_function(void **f, void *m, const char *name)
 {
 	struct function *n = calloc(1, sizeof *n);
 	n->module = m;
-	*(void **)&n->fn = dlsym(n->module->library, name);
+	n->library = n->module->tiles;
+	if (!n->library || !dlsym(n->library, name))
+		n->library = n->module->library;
+	*(void **)&n->fn = dlsym(n->library, name);
 	*f = n;
 	return n->fn && entry_signature(n->module->text, name, n->sig, sizeof n->sig) ? OK
 										      : NOT_FOUND;
@@ -830,7 +880,7 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 	if (!o)
 		return BAD_HANDLE;
 	o->fn = n->fn;
-	o->library = n->module->library;
+	o->library = n->library;
 	o->groups = gx;
 	o->number = launches;
 	for (int i = 0; n->sig[i]; i++) {
@@ -871,7 +921,10 @@ static int c_destroy(void **p)
 static const char compiler_log[] =
 	"heteroshard.cu(7): error: the first line\nthe second\nthe third\nthe fourth\n";
 
-static const int archs[] = { 75, 80, 86, 90 };
+/* "volta": and sm_70 */
+static const int archs[] = { 70, 75, 80, 86, 90 };
+static int narchs(void) { return 5 - !fault("volta", 0); }
+static const int *first_arch(void) { return archs + !fault("volta", 0); }
 
 static int c_compile(struct program *p, int n, const char *const *options)
 {
@@ -885,8 +938,8 @@ static int c_compile(struct program *p, int n, const char *const *options)
 	if (api == CUDA && sscanf(p->made_for, "sm_%d", &arch) != 1 &&
 	    sscanf(p->made_for, "compute_%d", &arch) != 1)
 		return 5;
-	for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-		known |= archs[i] == arch;
+	for (int i = 0; i < narchs(); i++)
+		known |= first_arch()[i] == arch;
 	return !known ? 5 : fault("compile", 0) ? 6 : OK;
 }
 
@@ -1036,8 +1089,8 @@ EXPORT const char *hiprtcGetErrorString(int code)
 	return code == 6 ? "HIPRTC_ERROR_COMPILATION" : "an error";
 }
 
-ONE(nvrtcGetNumSupportedArchs, (int *n), (*n = 4, OK))
-ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, archs, sizeof archs), OK))
+ONE(nvrtcGetNumSupportedArchs, (int *n), (*n = narchs(), OK))
+ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, first_arch(), (size_t)narchs() * sizeof *a), OK))
 ONE(cuDriverGetVersion, (int *v), (*v = (int)fault("driver", 13000), OK))
 ONE(hipDriverGetVersion, (int *v), (*v = (int)fault("hip", 50200000), OK))
 ONE(cuDevicePrimaryCtxRetain, (void **c, int d),
@@ -1047,7 +1100,7 @@ ONE(cuCtxSetCurrent, (void *c),
     (cuda_device = (int)(uintptr_t)c - 1, c &&retained[cuda_device] ? OK : NO_CONTEXT))
 ONE(hipSetDevice, (int d), (hip_device = d, d >= 0 && d < fault("devices", 1) ? OK : 101))
 ONE(hipGetDeviceProperties, (void *p, int d),
-    (snprintf((char *)p, 256, "Fake card %d", d), strcpy((char *)p + 396, CARD_HIP), OK))
+    (snprintf((char *)p, 256, "Fake card %d", d), strcpy((char *)p + 396, card_hip()), OK))
 
 static const char *name_of(int code)
 {

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_tiles.h - the instructions of tile_nvidia.k and tile_amd.k as C, for fake_kernels.c. All
+ * lanes of a wave hand over their registers and wait for each other; then the first that goes on
+ * computes the product, and each lane takes its own part of it, all by the tables below, which are written from the vendors' documents and not
+ * from the kernels:
+ *   PTX ISA 9.2, section 9.7.14.5 "Matrix Fragments" (m8n8k4 with .f16: 9.7.14.5.1, m16n8k8:
+ *   9.7.14.5.7, m16n8k16: 9.7.14.5.8) and 9.7.14.5.15 "ldmatrix"
+ *   AMD's matrix instruction calculator, "register to matrix element mapping": CDNA1 to CDNA3 MFMA,
+ *   RDNA3 and RDNA4 WMMA with waves of 32
+ * What cp.async copies arrives when it is waited for, not before. A wave whose lanes are not at the
+ * same instruction ends the process. */
+#ifndef HS_TESTS_DRIVERS_FAKE_TILES_H
+#define HS_TESTS_DRIVERS_FAKE_TILES_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_REGS 24
+
+/* What the lanes of a wave handed over. Two of each: a lane may be at the next instruction while
+ * another still reads. */
+static struct handed {
+	const char *what;
+	u32 r[MOST_REGS];
+	const u16 *at;
+} handed[2][WG];
+static unsigned char turn[WG];
+/* A wave's product at each of the two instructions, and whether it is still to be computed */
+static struct product {
+	bool due;
+	f32 p[16][16];
+} products[2][WG];
+#define PRODUCT(wave) (&products[turn[LID]][LID / (wave) * (wave)])
+
+/* Returns what the wave's lanes handed over at this instruction, its first lane first. */
+static const struct handed *hand(const char *what, int wave, const void *r, int n, const u16 *at)
+{
+	const int lane = LID, mine = turn[lane] ^= 1;
+	struct handed *h = &handed[mine][lane];
+	h->what = what;
+	h->at = at;
+	if (n)
+		memcpy(h->r, r, (size_t)n * 4);
+	products[mine][lane / wave * wave].due = true;
+	fake_wave(wave);
+	const struct handed *all = handed[mine] + lane / wave * wave;
+	for (int i = 0; i < wave; i++)
+		if (all[i].what != what) {
+			fprintf(stderr, "fake_tiles: lane %d is at %s, lane %d of its wave at %s\n",
+				lane, what, i, all[i].what);
+			abort();
+		}
+	return all;
+}
+
+/* Number i of a lane's registers, two in each, the lower half first */
+static f32 half_of(const u32 *r, int i)
+{
+	return TO_F32((u16)(r[i / 2] >> (16 * (i % 2))));
+}
+
+static inline u32 nv_shuffle_xor(u32 v, i32 mask)
+{
+	const int lane = LID % 32;
+	return hand("shfl.xor", 32, &v, 1, NULL)[lane ^ mask].r[0];
+}
+static inline f32 nv_ex2(f32 x) { return x < -126 ? 0 : exp2f(x); }
+static inline f32 nv_lg2(f32 x) { return log2f(x); }
+static inline f32 nv_rcp(f32 x) { return 1 / x; }
+static inline u32 nv_cvt_pair(f32 a, f32 b) { return FROM_F32(a) | (u32)FROM_F32(b) << 16; }
+
+static void nv_ldmatrix_any(u32 *r, const u16 *p, bool trans)
+{
+	const int lane = LID % 32;
+	if ((size_t)p % 16) {
+		fprintf(stderr, "fake_tiles: ldmatrix at an odd address\n");
+		abort();
+	}
+	const struct handed *h = hand(trans ? "ldmatrix.trans" : "ldmatrix", 32, NULL, 0, p);
+	for (int m = 0; m < 4; m++) {
+		u16 e[2];
+		for (int i = 0; i < 2; i++) {
+			const int row = trans ? lane % 4 * 2 + i : lane / 4,
+				  col = trans ? lane / 4 : lane % 4 * 2 + i;
+			e[i] = h[8 * m + row].at[col];
+		}
+		r[m] = e[0] | (u32)e[1] << 16;
+	}
+}
+static void nv_ldmatrix(u32 *r, const u16 *p) { nv_ldmatrix_any(r, p, false); }
+static void nv_ldmatrix_trans(u32 *r, const u16 *p) { nv_ldmatrix_any(r, p, true); }
+
+/* m16n8k16 and m16n8k8, by the tables for A, B and C: where each element lies */
+static void nv_mma(f32 *d, const u32 *a, const u32 *b, int depth)
+{
+	const int lane = LID % 32, na = depth / 4, nb = depth / 8;
+	u32 r[MOST_REGS];
+	f32 A[16][16], B[16][8];
+	memcpy(r, a, (size_t)na * 4);
+	memcpy(r + na, b, (size_t)nb * 4);
+	const struct handed *h = hand("mma", 32, r, na + nb, NULL);
+	struct product *p = PRODUCT(32);
+	for (int l = 0; l < 32 && p->due; l++) {
+		for (int i = 0; i < 2 * na; i++) {
+			const int group = l >> 2, t = l % 4,
+				  row = i % 4 < 2 ? group : group + 8,
+				  col = t * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+			A[row][col] = half_of(h[l].r, i);
+		}
+		for (int i = 0; i < 2 * nb; i++)
+			B[l % 4 * 2 + (i & 1) + (i >= 2 ? 8 : 0)][l >> 2] =
+				half_of(h[l].r + na, i);
+	}
+	for (int i = 0; i < 16 && p->due; i++)
+		for (int j = 0; j < 8; j++) {
+			f32 sum = 0;
+			for (int k = 0; k < depth; k++)
+				sum += A[i][k] * B[k][j];
+			p->p[i][j] = sum;
+		}
+	p->due = false;
+	for (int i = 0; i < 4; i++)
+		d[i] += p->p[(lane >> 2) + (i < 2 ? 0 : 8)][lane % 4 * 2 + (i & 1)];
+}
+static inline void nv_mma_k16(f32 *d, const u32 *a, const u32 *b) { nv_mma(d, a, b, 16); }
+static inline void nv_mma_k8(f32 *d, const u32 *a, u32 b) { nv_mma(d, a, &b, 8); }
+
+/* m8n8k4: lanes 4g .. 4g + 3 and 16 + 4g .. of group g make a product of their own */
+static void nv_mma_k4(f32 *d, const u32 *a, const u32 *b)
+{
+	const int lane = LID % 32, group = lane % 16 / 4;
+	const u32 r[] = { a[0], a[1], b[0], b[1] };
+	f32 A[8][4], B[4][8];
+	const struct handed *h = hand("mma.m8n8k4", 32, r, 4, NULL);
+	for (int l = 0; l < 32; l++)
+		for (int i = 0; i < 4 && l % 16 / 4 == group; i++) {
+			const int at = l < 16 ? l % 4 : l % 4 + 4;
+			A[at][i] = half_of(h[l].r, i);
+			B[i][at] = half_of(h[l].r + 2, i);
+		}
+	for (int i = 0; i < 8; i++) {
+		const int x = (lane & 1) + (i & 2), row = lane < 16 ? x : x + 4,
+			  col = (i & 4) + (lane & 2) + (i & 1);
+		for (int k = 0; k < 4; k++)
+			d[i] += A[row][k] * B[k][col];
+	}
+}
+
+/* cp.async: each lane's copies, in order, and how many of them each commit closed */
+static struct copies {
+	struct {
+		u16 *to;
+		const u16 *from;
+		u32 n;
+	} copy[256];
+	int n, closed[8], groups;
+} copies[WG];
+
+static void nv_copy(u16 *to, const u16 *from, u32 n)
+{
+	struct copies *c = &copies[LID];
+	if ((size_t)to % 16 || (n && (size_t)from % 16) || c->n == 256) {
+		fprintf(stderr, "fake_tiles: cp.async at an odd address, or too many\n");
+		abort();
+	}
+	memset(to, 0xff, 16);
+	c->copy[c->n].to = to;
+	c->copy[c->n].from = from;
+	c->copy[c->n++].n = n;
+}
+static void nv_copy_sent(void)
+{
+	struct copies *c = &copies[LID];
+	if (c->groups == 8)
+		abort();
+	c->closed[c->groups++] = c->n;
+}
+static void nv_copy_arrived(int but)
+{
+	struct copies *c = &copies[LID];
+	if (c->groups <= but)
+		return;
+	const int done = c->closed[c->groups - 1 - but];
+	for (int i = 0; i < done; i++) {
+		memset(c->copy[i].to, 0, 16);
+		if (c->copy[i].n)
+			memcpy(c->copy[i].to, c->copy[i].from, c->copy[i].n);
+	}
+	memmove(c->copy, c->copy + done, (size_t)(c->n - done) * sizeof *c->copy);
+	c->n -= done;
+	for (int i = 0; i < but; i++)
+		c->closed[i] = c->closed[c->groups - but + i] - done;
+	c->groups = but;
+}
+static inline void nv_copy_arrived_all(void) { nv_copy_arrived(0); }
+static inline void nv_copy_arrived_but_one(void) { nv_copy_arrived(1); }
+
+/* ---- AMD ---- */
+#if defined(TILE) && TILE >= 900
+/* Element k of a lane's A or B, and row of C: as the calculator gives them */
+enum amd_kind { MFMA_K16, MFMA_K8, WMMA_GFX11, WMMA_GFX12 };
+static int amd_k(enum amd_kind kind, int lane, int i)
+{
+	const int reg = i / 2, bits = i % 2;
+	switch (kind) {
+	case MFMA_K16:
+		return 4 * (lane / 16) + 2 * reg + bits;
+	case MFMA_K8:
+		return 2 * (lane / 16) + bits;
+	case WMMA_GFX11:
+		return 2 * reg + bits;
+	default:
+		return 8 * (reg / 2) + 4 * (lane / 16) + 2 * (reg % 2) + bits;
+	}
+}
+static int amd_i(enum amd_kind kind, int lane, int reg)
+{
+	return kind == WMMA_GFX11   ? 2 * reg + lane / 16
+	       : kind == WMMA_GFX12 ? 8 * (lane / 16) + reg
+				    : 4 * (lane / 16) + reg % 4;
+}
+static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d)
+{
+	static const int regs[] = { 2, 1, 8, 4 };
+	const int lane = LID % WAVE, n = regs[kind], depth = kind == MFMA_K8 ? 8 : 16;
+	u32 r[MOST_REGS];
+	f32 A[16][16], B[16][16];
+	memcpy(r, a, (size_t)n * 4);
+	memcpy(r + n, b, (size_t)n * 4);
+	const struct handed *h = hand("a matrix instruction", WAVE, r, 2 * n, NULL);
+	struct product *p = PRODUCT(WAVE);
+	for (int l = 0; l < WAVE && p->due; l++)
+		for (int i = 0; i < 2 * n; i++) {
+			const int k = amd_k(kind, l, i);
+			const f32 x = half_of(h[l].r, i), y = half_of(h[l].r + n, i);
+			/* gfx11: the lanes 16 further must hold the same */
+			if (kind == WMMA_GFX11 && l >= 16 &&
+			    (memcmp(&A[l % 16][k], &x, 4) || memcmp(&B[k][l % 16], &y, 4))) {
+				fprintf(stderr, "fake_tiles: lanes %d and %d differ\n", l - 16, l);
+				abort();
+			}
+			A[l % 16][k] = x;
+			B[k][l % 16] = y;
+		}
+	for (int i = 0; i < 16 && p->due; i++)
+		for (int j = 0; j < 16; j++) {
+			f32 sum = 0;
+			for (int k = 0; k < depth; k++)
+				sum += A[i][k] * B[k][j];
+			p->p[i][j] = sum;
+		}
+	p->due = false;
+	for (int reg = 0; reg < (WAVE == 64 ? 4 : 8); reg++)
+		d[reg] += p->p[amd_i(kind, lane, reg)][lane % 16];
+}
+#define AMD_PRODUCT(kind, a, b, c)                                                                 \
+	({                                                                                         \
+		__typeof__(a) a_ = a, b_ = b;                                                      \
+		__typeof__(c) c_ = c;                                                              \
+		amd_product(kind, &a_, &b_, (f32 *)&c_);                                           \
+		c_;                                                                                \
+	})
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K16, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K16, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K8, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c) AMD_PRODUCT(WMMA_GFX12, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c) AMD_PRODUCT(WMMA_GFX12, a, b, c)
+
+static inline i32 amd_bpermute(i32 bytes, i32 v)
+{
+	return (i32)hand("ds_bpermute", 64, &v, 1, NULL)[bytes / 4 % 64].r[0];
+}
+#define __builtin_amdgcn_ds_bpermute amd_bpermute
+/* lane i of each row of 16 gets, of the other row, what the selectors name: 4 bits a lane */
+static inline u32 amd_permlanex16(u32 v, u32 low, u32 high)
+{
+	const int lane = LID % 32, i = lane % 16,
+		  from = (int)((i < 8 ? low : high) >> (4 * (i % 8)) & 15);
+	return hand("permlanex16", 32, &v, 1, NULL)[(lane < 16 ? 16 : 0) + from].r[0];
+}
+#define __builtin_amdgcn_permlanex16(old, v, low, high, fi, bc) amd_permlanex16(v, low, high)
+#endif
+#endif
