@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_tiles.h - the instructions of tile_nvidia.k and tile_amd.k as C, for fake_kernels.c. All
  * lanes of a wave hand over their registers and wait for each other; then the first that goes on
- * computes the product, and each lane takes its own part of it, all by the tables below, which are written from the vendors' documents and not
- * from the kernels:
+ * computes the product, and each lane takes its own part of it, all by the tables below, which are
+ * written from the vendors' documents and not from the kernels:
  *   PTX ISA 9.2, section 9.7.14.5 "Matrix Fragments" (m8n8k4 with .f16: 9.7.14.5.1, m16n8k8:
  *   9.7.14.5.7, m16n8k16: 9.7.14.5.8) and 9.7.14.5.15 "ldmatrix"
  *   AMD's matrix instruction calculator, "register to matrix element mapping": CDNA1 to CDNA3 MFMA,
@@ -55,10 +55,7 @@ static const struct handed *hand(const char *what, int wave, const void *r, int 
 }
 
 /* Number i of a lane's registers, two in each, the lower half first */
-static f32 half_of(const u32 *r, int i)
-{
-	return TO_F32((u16)(r[i / 2] >> (16 * (i % 2))));
-}
+static f32 half_of(const u32 *r, int i) { return TO_F32((u16)(r[i / 2] >> (16 * (i % 2)))); }
 
 static inline u32 nv_shuffle_xor(u32 v, i32 mask)
 {
@@ -103,14 +100,12 @@ static void nv_mma(f32 *d, const u32 *a, const u32 *b, int depth)
 	struct product *p = PRODUCT(32);
 	for (int l = 0; l < 32 && p->due; l++) {
 		for (int i = 0; i < 2 * na; i++) {
-			const int group = l >> 2, t = l % 4,
-				  row = i % 4 < 2 ? group : group + 8,
+			const int group = l >> 2, t = l % 4, row = i % 4 < 2 ? group : group + 8,
 				  col = t * 2 + (i & 1) + (i >= 4 ? 8 : 0);
 			A[row][col] = half_of(h[l].r, i);
 		}
 		for (int i = 0; i < 2 * nb; i++)
-			B[l % 4 * 2 + (i & 1) + (i >= 2 ? 8 : 0)][l >> 2] =
-				half_of(h[l].r + na, i);
+			B[l % 4 * 2 + (i & 1) + (i >= 2 ? 8 : 0)][l >> 2] = half_of(h[l].r + na, i);
 	}
 	for (int i = 0; i < 16 && p->due; i++)
 		for (int j = 0; j < 8; j++) {
