@@ -192,9 +192,60 @@ static void test_loftq(void **state)
 	model_file_close(l.file);
 }
 
+/* PiSSA's first adapters and base against PEFT's. */
+static void test_pissa(void **state)
+{
+	(void)state;
+	static const char *const name[] = { "self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj",
+					    "mlp.down_proj" };
+	struct err e;
+	struct golden g;
+	struct model_file *f;
+	enum { R = 4 };
+	const double scale = 3.5;
+	must(model_file_open("tests/golden/models/llama31", &f, &e), &e);
+	golden_open(&g, "tests/golden/peft/pissa/expect.safetensors");
+	for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+		char weight[96];
+		double left;
+		uint64_t n, one;
+		snprintf(weight, sizeof weight, "model.layers.0.%s.weight", name[i]);
+		const struct model_tensor *t = model_file_find(f, weight);
+		assert_non_null(t);
+		const int64_t out = t->shape[0], in = t->shape[1];
+		float *w = mem_array(t->count, 4), *a = mem_array((size_t)(R * in), 4),
+		      *b = mem_array((size_t)(out * R), 4), *got = mem_array(t->count, 4);
+		must(model_file_read_f32(f, t, 0, out, w, &e), &e);
+		must(loftq_divide(w, out, in, R, scale, a, b, &left, &e), &e);
+		for (int64_t k = 0; k < out * in; k++)
+			for (int r = 0; r < R; r++)
+				got[k] += (float)scale * b[k / in * R + r] * a[r * in + k % in];
+		for (uint64_t k = 0; k < t->count; k++)
+			w[k] -= got[k];
+		const float *product = golden_f32(&g, golden_name(&g, "product.%s", weight), &n);
+		assert_true(n == t->count);
+		const double off = golden_relative(got, product, n);
+		const float *base = golden_f32(&g, golden_name(&g, "base.%s", weight), &n);
+		const double off_base = golden_relative(w, base, n);
+		const double *exact = golden_f64(&g, golden_name(&g, "left.%s", weight), &one);
+		printf("%s: product %.2e, base %.2e, left %.6f of %.6f\n", weight, off, off_base,
+		       left, *exact);
+		if (!(off <= 2e-2) || !(off_base <= 2e-2) || !(left - *exact <= 2e-5))
+			fail_msg("%s: product differs by %g, base by %g, %.7f left instead of %.7f",
+				 weight, off, off_base, left, *exact);
+		mem_free(w);
+		mem_free(a);
+		mem_free(b);
+		mem_free(got);
+	}
+	golden_close(&g);
+	model_file_close(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_adapters),
-					    cmocka_unit_test(test_loftq) };
+					    cmocka_unit_test(test_loftq),
+					    cmocka_unit_test(test_pissa) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,10 @@
  * Model, data and sizes are those of the tiny model (support/tiny.h); everything else is the
  * example's. */
 #include "base/err.h"
+#include "base/arena.h"
 #include "base/mem.h"
+#include "file/model_file.h"
+#include "file/peft.h"
 #include "support/long.h"
 #include "support/tiny.h"
 #include "train/train.h"
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -543,10 +547,95 @@ static void families(void **state)
 	}
 }
 
+/* Base and first adapter of PiSSA: together they are the model as it was; a second run of the same
+ * configuration uses them again; another rank, and a base in 4 bits, are refused. */
+static void pissa(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record r = { 0 };
+	struct err e = { 0 };
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	struct model_file *was, *now;
+	struct stat one, two;
+	char path[300];
+	tiny_make(&t, LAYERS, 40);
+#define PISSA(rank)                                                                                \
+	"max_steps=2", "adapter=lora", "lora_r=" rank, "lora_alpha=6",                             \
+		"peft_init_lora_weights=pissa_niter_4", "lora_target_linear=true"
+	watch(&t, "run", &r, WITH(PISSA("3")));
+	snprintf(path, sizeof path, "%s/run-pissa/base", t.dir);
+	assert_int_equal(model_file_open(path, &now, &e), 0);
+	snprintf(path, sizeof path, "%s/model", t.dir);
+	assert_int_equal(model_file_open(path, &was, &e), 0);
+	snprintf(path, sizeof path, "%s/run-pissa/first", t.dir);
+	assert_int_equal(peft_read(path, &a, &ad, &e), 0);
+	assert_int_equal(ad.npair, 7 * LAYERS);
+	for (size_t i = 0; i < ad.npair; i++) {
+		const struct peft_pair *p = &ad.pair[i];
+		snprintf(path, sizeof path, "%s.weight", p->module);
+		const struct model_tensor *x = model_file_find(was, path),
+					  *y = model_file_find(now, path);
+		float *w = mem_array(x->count, 4), *v = mem_array(x->count, 4);
+		double off = 0, most = 0, less = 0;
+		assert_int_equal(model_file_read_f32(was, x, 0, p->out, w, &e), 0);
+		assert_int_equal(model_file_read_f32(now, y, 0, p->out, v, &e), 0);
+		for (int64_t k = 0; k < p->out * p->in; k++) {
+			double sum = (double)v[k];
+			for (int q = 0; q < p->r; q++)
+				sum += p->scale * (double)p->b[k / p->in * p->r + q] *
+				       (double)p->a[q * p->in + k % p->in];
+			off = fmax(off, fabs(sum - (double)w[k]));
+			most = fmax(most, fabs((double)w[k]));
+			less += (double)w[k] * (double)w[k] - (double)v[k] * (double)v[k];
+		}
+		if (!(off <= most / 128) || !(less > 0))
+			fail_msg("%s: differs by %g, largest %g", p->module, off, most);
+		mem_free(w);
+		mem_free(v);
+	}
+	model_file_close(was);
+	model_file_close(now);
+	arena_release(&a);
+	snprintf(path, sizeof path, "%s/run-pissa/base/model.safetensors", t.dir);
+	assert_int_equal(stat(path, &one), 0);
+	const char *const again[] = { PISSA("3"), "overwrite_output_dir=true", NULL };
+	struct config *c = tiny_config(&t, "run", again);
+	struct record r2 = { 0 };
+	train(c, NULL, &r2);
+	assert_true(r2.loss[1] == r.loss[1]);
+	assert_int_equal(stat(path, &two), 0);
+	assert_true(one.st_ino == two.st_ino && one.st_mtime == two.st_mtime);
+	config_free(c);
+	const char *const other[] = { PISSA("2"), "overwrite_output_dir=true", NULL };
+	const struct train_options o = { .act = DT_F32 };
+	const struct train_sink sink = { 0 };
+	c = tiny_config(&t, "run", other);
+	assert_int_equal(train_run(c, &o, &sink, &r.res, &e), ERR_USAGE);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "was made of another model, rank or modules"));
+	config_free(c);
+	tiny_remove(&t);
+	/* a base in 4 bits */
+	const char *const four[] = { "base_model=tests/golden/models/llama2-nf4",
+				     "chat_template=plain", PISSA("3"), "adapter=qlora", NULL };
+	tiny_make(&t, LAYERS, 40);
+	c = tiny_config(&t, "run", four);
+	assert_true(train_run(c, &o, &sink, &r.res, &e) < 0);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "changes the base"));
+	snprintf(path, sizeof path, "%s/run-pissa", t.dir);
+	assert_int_not_equal(stat(path, &one), 0);
+	config_free(c);
+	tiny_remove(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(families),
 					    cmocka_unit_test(examples),
+					    cmocka_unit_test(pissa),
 					    cmocka_unit_test(early_stopping),
 					    cmocka_unit_test(evaluated_by_dataset),
 					    cmocka_unit_test(copies_of_a_tied_head),

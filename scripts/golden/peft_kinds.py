@@ -128,6 +128,38 @@ def loftq():
     save_file(out, os.path.join(ROOT, "loftq", "expect.safetensors"))
 
 
+def pissa():
+    """PEFT's first adapters and base of init_lora_weights: pissa, of some weights of llama31 in
+    float32: the product s B A, the base that is left, and its share of the squares."""
+    model, _ = models.build("llama31")
+    model = model.float()
+    before = {n: w.detach().clone() for n, w in model.named_parameters()}
+    m = peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=4,
+            lora_alpha=14,
+            init_lora_weights="pissa",
+            target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
+        ),
+    )
+    out = {}
+    for name, layer in m.named_modules():
+        if not hasattr(layer, "lora_A") or ".layers.0." not in name:
+            continue
+        name = name.removeprefix("base_model.model.") + ".weight"
+        s = layer.scaling["default"]
+        product = s * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+        base = layer.base_layer.weight.detach()
+        out["product." + name] = product.detach().contiguous()
+        out["base." + name] = base.contiguous()
+        left = (base.double() ** 2).sum() / (before[name].double() ** 2).sum()
+        out["left." + name] = left.reshape(1)
+        print(f"{name} {tuple(base.shape)}, scale {s}: {left.item():.6f} is left")
+    os.makedirs(os.path.join(ROOT, "pissa"), exist_ok=True)
+    save_file(out, os.path.join(ROOT, "pissa", "expect.safetensors"))
+
+
 def check(folder, model):
     m, _ = models.build(model)
     m = peft.PeftModel.from_pretrained(m, folder).eval()
@@ -141,8 +173,10 @@ def main():
         return
     if "loftq" in sys.argv[1:] or not sys.argv[1:]:
         loftq()
+    if "pissa" in sys.argv[1:] or not sys.argv[1:]:
+        pissa()
     for case in sys.argv[1:] or CASES:
-        if case == "loftq":
+        if case in ("loftq", "pissa"):
             continue
         shutil.rmtree(os.path.join(ROOT, case), ignore_errors=True)
         make(case, CASES[case])

@@ -134,7 +134,8 @@ struct config {
 	bool lora_target_linear; /* all linear layers but the head */
 	bool use_rslora;
 	double loraplus_lr_ratio;           /* 0: one rate for A and B */
-	const char *peft_init_lora_weights; /* NULL or "loftq" */
+	const char *peft_init_lora_weights; /* NULL, "loftq" or "pissa" */
+	const char *pissa_first; /* the adapter that pissa_begin() made (job/pissa.h) */
 	const char *lora_model_dir;         /* adapter to begin with; NULL: a new one */
 	bool peft_use_dora;
 	struct opt_list special_tokens; /* "eos_token=</s>" */

@@ -78,6 +78,10 @@ static void settle(struct config *c, const bool *seen)
 				    &c->cache_dir };
 	if (c->peft_init_lora_weights && !strcasecmp(c->peft_init_lora_weights, "true"))
 		c->peft_init_lora_weights = NULL;
+	/* PEFT's name for quicker, rougher values; here there is one way */
+	if (c->peft_init_lora_weights && !strncmp(c->peft_init_lora_weights, "pissa_niter_", 12) &&
+	    strspn(c->peft_init_lora_weights + 12, "0123456789") > 0)
+		c->peft_init_lora_weights = "pissa";
 	for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
 		if (*optional[i] && !**optional[i])
 			*optional[i] = NULL;
@@ -167,14 +171,21 @@ static int check_adapter(const struct config *c, const char *where, const bool *
 			       "%s: 'adapter: qlora' with 'load_in_4bit: false' contradict each "
 			       "other; use 'adapter: lora'",
 			       where);
-	const bool loftq = c->peft_init_lora_weights;
-	if (loftq && strcmp(c->peft_init_lora_weights, "loftq") != 0)
+	const bool first = c->peft_init_lora_weights;
+	const bool pissa = first && !strcmp(c->peft_init_lora_weights, "pissa");
+	if (first && !pissa && strcmp(c->peft_init_lora_weights, "loftq") != 0)
 		return err_set(e, ERR_USAGE,
-			       "%s: 'peft_init_lora_weights' is '%.60s': true or loftq (PiSSA and "
-			       "the like change the base, which is not supported)",
+			       "%s: 'peft_init_lora_weights' is '%.60s'; true, loftq and pissa are "
+			       "possible",
 			       where, c->peft_init_lora_weights);
-	if (loftq && (!c->load_in_4bit || c->peft_use_dora || c->lora_model_dir ||
-		      c->lora_modules_to_save.n))
+	if (pissa && (c->peft_use_dora || c->lora_model_dir || c->lora_modules_to_save.n))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'peft_init_lora_weights: pissa' is not possible with "
+			       "peft_use_dora, lora_model_dir or lora_modules_to_save",
+			       where);
+	if (first && !pissa &&
+	    (!c->load_in_4bit || c->peft_use_dora || c->lora_model_dir ||
+	     c->lora_modules_to_save.n))
 		return err_set(e, ERR_USAGE,
 			       "%s: 'peft_init_lora_weights: loftq' needs 'adapter: qlora', and "
 			       "is not possible with peft_use_dora, lora_model_dir or "

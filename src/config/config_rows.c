@@ -113,9 +113,11 @@ static const struct opt rows[] = {
 	     "ranks of some kinds of modules in place of lora_r: q_proj=16"),
 	LIST(lora_alpha_pattern, NULL, "NAME=N,...",
 	     "lora_alpha of some kinds of modules: q_proj=32"),
-	STR(peft_init_lora_weights, NULL, "true|loftq",
-	    "how adapters begin: as usual, or with loftq so that they hold what 4 bits took from "
-	    "the weights (one step of LoftQ, with the base as it is)"),
+	STR(peft_init_lora_weights, NULL, "true|loftq|pissa",
+	    "how adapters begin: as usual; with loftq so that they hold what 4 bits took from "
+	    "the weights (one step of LoftQ, with the base as it is); with pissa as the largest "
+	    "singular values of the weights, over a base without them that is written to "
+	    "OUTPUT_DIR-pissa/base"),
 	STR(lora_model_dir, NULL, "DIR",
 	    "adapter to begin with: a run's folder or what PEFT saved, of the same rank, scale and "
 	    "modules; not given: a new one"),

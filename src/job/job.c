@@ -618,6 +618,7 @@ out:
 
 int job_begin(struct job *j, struct err *e)
 {
-	const char *dir = j->cfg->lora_model_dir;
+	const struct config *c = j->cfg;
+	const char *dir = c->lora_model_dir ? c->lora_model_dir : c->pissa_first;
 	return dir ? begin_with_adapter(j, dir, e) : begin_with_loftq(j, e);
 }

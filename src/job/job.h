@@ -102,7 +102,8 @@ void job_drop_pages(const struct job *j, const void *p, uint64_t n);
 int job_hash_base(struct job *j, struct err *e);
 
 /* Whether the adapters begin with values of the coordinator's: those of lora_model_dir, which must
- * be of this job's shape, or LoftQ's. Then it takes them; the optimizer's states are zero. */
+ * be of this job's shape, LoftQ's or PiSSA's. Then it takes them; the optimizer's states are zero.
+ */
 bool job_begins_with(const struct config *c);
 int job_begin(struct job *j, struct err *e);
 

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MORE = 8, ROUNDS = 8, BLOCK = 64, SWEEPS = 40 };
+enum { MORE = 8, ROUNDS = 8, BLOCK = 64, SWEEPS = 40, SMALL = 1 << 20 };
 
 /* y (out,k) = d v, v (in,k) */
 static void forth(const float *d, int64_t out, int64_t in, int64_t k, const float *v, float *y)
@@ -149,7 +149,9 @@ int loftq_divide(const float *d, int64_t out, int64_t in, int64_t r, double scal
 		for (int64_t i = 0; i < in * k; i++)
 			v[i] = rng_uniform(key, (uint64_t)i, -1, 1);
 		orthonormal(v, in, k);
-		for (int round = 0; round < ROUNDS; round++) {
+		/* values that lie close together need more; there it costs nothing */
+		const int rounds = out * in <= SMALL ? 4 * ROUNDS : ROUNDS;
+		for (int round = 0; round < rounds; round++) {
 			forth(d, out, in, k, v, y);
 			back(d, out, in, k, y, v);
 			orthonormal(v, in, k);

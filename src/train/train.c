@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "coord/join.h"
 #include "job/checkpoint_check.h"
+#include "job/pissa.h"
 #include "train/beforehand.h"
 #include "train/collect.h"
 #include "train/evaluation.h"
@@ -334,6 +335,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	      struct train_result *r_p, struct err *e)
 {
 	struct job job = { 0 };
+	struct config changed;
 	struct trainer *t = mem_zalloc(sizeof *t);
 	struct placement *place = mem_zalloc(sizeof *place);
 	char spec[DEV_SPEC] = "cpu";
@@ -348,6 +350,10 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	buf_init(&t->record);
 	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
+	if (c->peft_init_lora_weights && !strcmp(c->peft_init_lora_weights, "pissa")) {
+		TRYOUT(pissa_begin(c, act, &t->arena, &changed, e));
+		t->cfg = c = &changed;
+	}
 	TRYOUT(job_open(c, act, o->samples, &job, e));
 	if (o->place)
 		*place = *o->place;

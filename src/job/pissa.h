@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pissa.h - adapters that begin as the largest singular values of the weights, over a base that
+ * lacks them.
+ *
+ * Meng et al. 2024 (PiSSA, arXiv 2404.02948): W = U S V^T; A = sqrt(S/s) V^T and B = U sqrt(S/s) of
+ * the r largest values, and the base becomes W - s B A, in its own dtype. With adapter: qlora that
+ * base is what becomes 4 bits. So the base is another model: a folder beside the run's,
+ * OUTPUT_DIR-pissa/base, to which the trained adapter belongs, as PEFT has it too. */
+#ifndef HS_JOB_PISSA_H
+#define HS_JOB_PISSA_H
+
+#include "base/dtype.h"
+#include "config/config.h"
+
+struct arena;
+struct err;
+
+/* Makes base and first adapter, or finds those that an earlier run of the same configuration made;
+ * *c_p is the configuration of a run that begins with them. Its texts are in `a`. */
+int pissa_begin(const struct config *c, enum dtype act, struct arena *a, struct config *c_p,
+		struct err *e);
+
+#endif
