@@ -181,6 +181,45 @@ static void test_forward_passes(void **state)
 	}
 }
 
+/* Where a slow link is all that limits, the activations of the reference's passes count too: they
+ * go the way of the others, and no gradients come back. */
+static void test_forward_messages(void **state)
+{
+	static const char text[] =
+		"{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 8, \"hidden\": 512, "
+		"\"parameters\": 4e9, \"parameters_per_layer\": 5e8}, \"sequence_len\": 512, "
+		"\"dtype\": \"bfloat16\", \"global_batch\": 16, \"devices\": ["
+		"{\"id\": \"a\", \"kind\": \"k\", \"host\": \"h\", \"memory_gib\": 40, "
+		"\"forward_ms\": {\"linear\": [0.01, 0.01]}, "
+		"\"backward_ms\": {\"linear\": [0.02, 0.02]}}, "
+		"{\"id\": \"b\", \"kind\": \"k\", \"host\": \"i\", \"memory_gib\": 40, "
+		"\"forward_ms\": {\"linear\": [0.01, 0.01]}, "
+		"\"backward_ms\": {\"linear\": [0.02, 0.02]}}], "
+		"\"links\": [{\"hosts\": [\"h\", \"i\"], "
+		"\"bandwidth_gbytes_per_s\": 0.01}]}";
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct profile p;
+	struct plan one, two;
+	struct err e = { 0 };
+	(void)state;
+	o.microbatch = 1;
+	o.sched = sched_find("gpipe");
+	if (profile_read_text(&p, text, strlen(text), "a test", &e) < 0)
+		fail_msg("%s", e.msg);
+	if (planner_run(&planner_best, &p, &o, &one, &e) < 0)
+		fail_msg("%s", e.msg);
+	o.forwards = o.head_forwards = 2;
+	assert_int_equal(planner_run(&planner_best, &p, &o, &two, &e), 0);
+	assert_int_equal(one.stages, 2);
+	print_message("one pass %.0f ms, with a reference %.0f ms\n", one.simulated_ms,
+		      two.simulated_ms);
+	assert_true(two.simulated_ms > 1.4 * one.simulated_ms &&
+		    two.simulated_ms < 1.6 * one.simulated_ms);
+	plan_release(&one);
+	plan_release(&two);
+	profile_release(&p);
+}
+
 /* On one device all schedules take the same time: the one that keeps least is taken, whatever the
  * sums round to. */
 static void test_one_device_keeps_least(void **state)
@@ -284,6 +323,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive),
 					    cmocka_unit_test(test_groups_are_near_the_best),
 					    cmocka_unit_test(test_forward_passes),
+					    cmocka_unit_test(test_forward_messages),
 					    cmocka_unit_test(test_one_device_keeps_least),
 					    cmocka_unit_test(test_never_worse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -618,9 +618,15 @@ static void pissa(void **state)
 	config_free(c);
 	tiny_remove(&t);
 	/* a base in 4 bits */
-	const char *const four[] = { "base_model=tests/golden/models/llama2-nf4",
-				     "chat_template=plain", PISSA("3"), "adapter=qlora", NULL };
+	char line[900];
 	tiny_make(&t, LAYERS, 40);
+	snprintf(line, sizeof line,
+		 "cp -r tests/golden/models/smollm2-nf4-dq '%.200s/four' && cp "
+		 "tests/golden/models/smollm2/tokenizer*.json '%.200s/four'",
+		 t.dir, t.dir);
+	assert_int_equal(system(line), 0);
+	snprintf(line, sizeof line, "base_model=%.200s/four", t.dir);
+	const char *const four[] = { line, PISSA("3"), "adapter=qlora", NULL };
 	c = tiny_config(&t, "run", four);
 	assert_true(train_run(c, &o, &sink, &r.res, &e) < 0);
 	print_message("%s\n", e.msg);

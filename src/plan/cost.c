@@ -75,11 +75,12 @@ const struct cost_row *cost_row(struct cost *c, int m)
 	r = &c->row[c->rows++];
 	*r = (struct cost_row){ m,         v,          v + n,     v + 2 * n, v + 3 * n,
 				v + 4 * n, v + 5 * n,  v + 6 * n, v + 7 * n, v + 8 * n,
-				v + 9 * n, v + 10 * n, 0,         0 };
+				v + 9 * n, v + 10 * n, 0,         0,         0 };
 	r->boundary_bytes = (double)m * p->sequence_len * p->hidden * p->wire_bytes;
 	r->boundary_gib = (double)m * p->sequence_len * p->hidden * profile_dtype_bytes(p) / GIB;
 	const double times = c->o->forwards > 0 ? c->o->forwards : 1,
 		     heads = c->o->head_forwards > 0 ? c->o->head_forwards : 1;
+	r->forwards = times;
 	for (size_t i = 0; i < n; i++) {
 		const struct profile_device *d = &p->device[i];
 		r->f[i] = times * curve_at(&d->forward_ms, m) / 1e3;
@@ -113,7 +114,7 @@ static double device_forward(const struct cost_row *r, const struct pipe *q, int
 static double device_backward(const struct cost_row *r, const struct pipe *q, int device, int v,
 			      int n, bool recompute)
 {
-	double s = n * (recompute ? r->b[device] + r->f[device] : r->b[device]);
+	double s = n * (recompute ? r->b[device] + r->f[device] / r->forwards : r->b[device]);
 
 	if (v == 0)
 		s += r->eb[device];
@@ -671,7 +672,8 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	in.send_s = send;
 	in.recv_s = recv;
 	in.barrier_s = c->p->step_ms / 1e3;
-	in.act_bytes = in.grad_bytes = r->boundary_bytes;
+	in.act_bytes = r->forwards * r->boundary_bytes;
+	in.grad_bytes = r->boundary_bytes;
 	in.tied = S > 1 && profile_trains_tied(c->p);
 	in.tied_s = in.tied ? tied_time(c, r, q) : 0;
 	in.route = S > 1 ? c->route : NULL;

@@ -67,6 +67,7 @@ struct cost_row {
 	int m;
 	double *f, *b, *ef, *eb, *hf, *hb, *up, *down, *kept, *work, *head_work;
 	double boundary_bytes, boundary_gib;
+	double forwards; /* passes with their messages for each that is trained */
 };
 
 /* A candidate of a search. `group` is NULL for a stage of one device. */
