@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "plan/offload.h"
 #include "plan/sum_time.h"
-#include "train/judge.h"
+#include "survey/judge.h"
 #include "survey/reduction.h"
 
 #include <setjmp.h>

@@ -316,7 +316,7 @@ static void early_stopping(void **state)
 		best = r.eval[i] < r.eval[best] ? i : best;
 	assert_int_equal(best, r.res.best);
 	assert_true(r.res.val_after == r.eval[best]);
-	char kept[64], last[128];
+	char kept[64], last[512];
 	snprintf(kept, sizeof kept, "run/checkpoints/step-%06d", (int)r.res.best);
 	same_file(&t, "run", kept, "adapter_model.safetensors");
 	snprintf(last, sizeof last, "%s/run/checkpoints/step-%06d", t.dir, (int)r.res.step);

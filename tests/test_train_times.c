@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "crew/clocks.h"
-#include "train/flows.h"
+#include "survey/flows.h"
 #include "engine/worker_times.h"
 
 #include <math.h>

@@ -135,8 +135,8 @@ struct config {
 	bool use_rslora;
 	double loraplus_lr_ratio;           /* 0: one rate for A and B */
 	const char *peft_init_lora_weights; /* NULL, "loftq" or "pissa" */
-	const char *pissa_first; /* the adapter that pissa_begin() made (job/pissa.h) */
-	const char *lora_model_dir;         /* adapter to begin with; NULL: a new one */
+	const char *pissa_first;    /* the adapter that pissa_begin() made (train/pissa.h) */
+	const char *lora_model_dir; /* adapter to begin with; NULL: a new one */
 	bool peft_use_dora;
 	struct opt_list special_tokens; /* "eos_token=</s>" */
 	struct opt_list lora_modules_to_save, peft_layers_to_transform, lora_rank_pattern,

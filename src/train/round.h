@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "train/prior.h"
 #include "coord/session.h"
-#include "train/flows.h"
+#include "survey/flows.h"
 
 struct err;
 

@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "coord/join.h"
 #include "job/checkpoint_check.h"
-#include "job/pissa.h"
 #include "train/beforehand.h"
 #include "train/collect.h"
 #include "train/evaluation.h"
 #include "train/kept_state.h"
 #include "train/nonfinite.h"
+#include "train/pissa.h"
 #include "train/outcome.h"
 #include "train/sample_now.h"
 #include "survey/reduction.h"
@@ -335,25 +335,19 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	      struct train_result *r_p, struct err *e)
 {
 	struct job job = { 0 };
-	struct config changed;
 	struct trainer *t = mem_zalloc(sizeof *t);
 	struct placement *place = mem_zalloc(sizeof *place);
 	char spec[DEV_SPEC] = "cpu";
 	const char *resume, *device = c->device && strcmp(c->device, "auto") ? c->device : spec;
 	enum dtype act = o->act;
 	int rc = 0;
-	if (!t || !place) {
-		rc = err_nomem(e, sizeof *t + sizeof *place, "a trainer");
-		goto out;
-	}
+	TRYOUT(t && place ? 0 : err_nomem(e, sizeof *t + sizeof *place, "a trainer"));
 	*t = (struct trainer){ .cfg = c, .o = o, .sink = sink, .job = &job, .place = place };
 	buf_init(&t->record);
 	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
-	if (c->peft_init_lora_weights && !strcmp(c->peft_init_lora_weights, "pissa")) {
-		TRYOUT(pissa_begin(c, act, &t->arena, &changed, e));
-		t->cfg = c = &changed;
-	}
+	TRYOUT(pissa_begin(&c, act, &t->arena, e));
+	t->cfg = c;
 	TRYOUT(job_open(c, act, o->samples, &job, e));
 	if (o->place)
 		*place = *o->place;

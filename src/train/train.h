@@ -7,10 +7,10 @@
 #define HS_TRAIN_TRAIN_H
 
 #include "job/checkpoint.h"
-#include "train/flows.h"
+#include "survey/flows.h"
 #include "proto/hello.h"
 #include "job/job.h"
-#include "train/judge.h"
+#include "survey/judge.h"
 #include "survey/job_plan.h"
 #include "coord/seat.h"
 

@@ -10,7 +10,7 @@
 #include "crew/snapshot.h"
 #include "plan/drift.h"
 #include "proto/record.h"
-#include "train/judge.h"
+#include "survey/judge.h"
 #include "train/round.h"
 #include "train/save.h"
 #include "crew/snapshots.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flows.c - see flows.h. */
-#include "train/flows.h"
+#include "survey/flows.h"
 
 #include "base/clock.h"
 

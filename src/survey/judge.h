@@ -3,10 +3,10 @@
  *
  * The prediction for a step is the plan's time for the mean step, scaled by the tokens of this
  * step. The first step of a run warms up and is not used. */
-#ifndef HS_TRAIN_JUDGE_H
-#define HS_TRAIN_JUDGE_H
+#ifndef HS_SURVEY_JUDGE_H
+#define HS_SURVEY_JUDGE_H
 
-#include "train/flows.h"
+#include "survey/flows.h"
 #include "survey/job_plan.h"
 
 struct err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pissa.c - see pissa.h. The base is made by merging an adapter with -B. */
-#include "job/pissa.h"
+#include "train/pissa.h"
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -159,12 +159,17 @@ static int make(struct job *j, const struct places *p, const struct buf *mark, s
 	return atomic_write_in(p->dir, MARK, mark->p, mark->n, e);
 }
 
-int pissa_begin(const struct config *c, enum dtype act, struct arena *a, struct config *c_p,
-		struct err *e)
+int pissa_begin(const struct config **c_p, enum dtype act, struct arena *a, struct err *e)
 {
 	struct places p;
 	struct buf mark = BUF_INIT;
 	struct job j = { 0 };
+	const struct config *c = *c_p;
+	if (!c->peft_init_lora_weights || strcmp(c->peft_init_lora_weights, "pissa") != 0)
+		return 0;
+	struct config *changed = arena_alloc(a, sizeof *changed);
+	if (!changed)
+		return err_nomem(e, sizeof *changed, "a configuration");
 	TRY(name_places(c, a, &p, e));
 	TRY(job_open(c, act, NULL, &j, e));
 	int rc = job_hash_base(&j, e);
@@ -180,8 +185,9 @@ int pissa_begin(const struct config *c, enum dtype act, struct arena *a, struct 
 	job_close(&j);
 	if (rc < 0)
 		return rc;
-	*c_p = *c;
-	c_p->base_model = p.base;
-	c_p->pissa_first = p.first;
+	*changed = *c;
+	changed->base_model = p.base;
+	changed->pissa_first = p.first;
+	*c_p = changed;
 	return 0;
 }

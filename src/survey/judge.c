@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* judge.c - see judge.h. */
-#include "train/judge.h"
+#include "survey/judge.h"
 
 #include "base/buf.h"
 #include "base/err.h"

@@ -6,8 +6,8 @@
  * the r largest values, and the base becomes W - s B A, in its own dtype. With adapter: qlora that
  * base is what becomes 4 bits. So the base is another model: a folder beside the run's,
  * OUTPUT_DIR-pissa/base, to which the trained adapter belongs, as PEFT has it too. */
-#ifndef HS_JOB_PISSA_H
-#define HS_JOB_PISSA_H
+#ifndef HS_TRAIN_PISSA_H
+#define HS_TRAIN_PISSA_H
 
 #include "base/dtype.h"
 #include "config/config.h"
@@ -15,9 +15,9 @@
 struct arena;
 struct err;
 
-/* Makes base and first adapter, or finds those that an earlier run of the same configuration made;
- * *c_p is the configuration of a run that begins with them. Its texts are in `a`. */
-int pissa_begin(const struct config *c, enum dtype act, struct arena *a, struct config *c_p,
-		struct err *e);
+/* Where the configuration asks for it: makes base and first adapter, or finds those that an earlier
+ * run of the same configuration made, and *c_p becomes the configuration of a run that begins with
+ * them. It and its texts are in `a`. */
+int pissa_begin(const struct config **c_p, enum dtype act, struct arena *a, struct err *e);
 
 #endif

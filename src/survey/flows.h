@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flows.h - the use of time of each stage in a round, from the workers' reports at its end, and the
  * rate of the links between them. Pure. */
-#ifndef HS_TRAIN_FLOWS_H
-#define HS_TRAIN_FLOWS_H
+#ifndef HS_SURVEY_FLOWS_H
+#define HS_SURVEY_FLOWS_H
 
 #include "proto/protocol.h"
 
