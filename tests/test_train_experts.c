@@ -198,6 +198,51 @@ static void keys_that_do_not_fit(void **state)
 	tiny_remove(&t);
 }
 
+/* Puts `now`, which is as long, in place of `was` behind `mark` in a file of the model. */
+static void edit(const struct tiny *t, const char *name, const char *mark, const char *was,
+		 const char *now)
+{
+	char path[400], inside[64];
+	size_t n = 0;
+	assert_int_equal(strlen(was), strlen(now));
+	snprintf(inside, sizeof inside, "model/%s", name);
+	char *all = tiny_read(t, inside, &n);
+	char *at = memmem(all, n, mark, strlen(mark));
+	assert_non_null(at);
+	char *found = memmem(at, n - (size_t)(at - all), was, strlen(was));
+	assert_non_null(found);
+	memcpy(found, now, strlen(now));
+	snprintf(path, sizeof path, "%s/%s", t->dir, inside);
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(all, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+	mem_free(all);
+}
+
+static void files_that_do_not_fit(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *file, *mark, *was, *now, *says;
+	} bad[] = {
+		/* an expert that there is not, in place of another */
+		{ "model.safetensors", "model.layers.1.mlp.experts.5.up_proj", "experts.5",
+		  "experts.9", "model.layers.1.mlp.experts.9.up_proj" },
+		{ "config.json", "num_experts_per_tok", "2", "9", "num_experts_per_tok" },
+		{ "config.json", "num_experts", "6", "7", "model.layers.0.mlp.gate.weight" },
+		{ "model.safetensors", "model.layers.1.mlp.gate.weight", "[6,32]", "[3,64]",
+		  "model.layers.1.mlp.gate.weight" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct tiny t;
+		tiny_make_model(&t, QWEN, 40);
+		edit(&t, bad[i].file, bad[i].mark, bad[i].was, bad[i].now);
+		refused(&t, "lora_r=4", bad[i].says);
+		tiny_remove(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -205,6 +250,7 @@ int main(void)
 		cmocka_unit_test(a_loss_of_routers_counts),
 		cmocka_unit_test(stopped_and_resumed),
 		cmocka_unit_test(keys_that_do_not_fit),
+		cmocka_unit_test(files_that_do_not_fit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
