@@ -40,6 +40,9 @@ if [ -n "$check" ]; then
 	echo "'make deps' installs them (with apt-get, as root or by sudo)" >&2
 	exit 1
 fi
+# one at a time: `make -j` begins several
+exec 9<"$0"
+flock 9
 echo "installing:$missing"
 sudo=""
 if [ "$(id -u)" != 0 ]; then
