@@ -133,7 +133,7 @@ $(LIB): $(OBJ)
 # The shared library: the same objects. These use variables of other libraries, or of each thread,
 # and must be compiled for it. EXTRA_CFLAGS=-fPIC where the compiler does not make
 # position-independent programs by itself.
-PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda
+PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda net/mpi_group net/net_mpi
 $(PIC:%=$(BUILD)/%.o): CFLAGS += -fPIC
 $(PIC:%=$(BUILD)/%.o): Makefile
 SONAME  := libheteroshard.so.0
