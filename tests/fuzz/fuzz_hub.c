@@ -313,7 +313,8 @@ static void name_of(struct err *e)
 	text[k] = 0;
 	int rc = hub_parse(text, &n, e);
 	check(rc, e);
-	MUST(rc < 0 || (strchr(n.repo, '/') && !strstr(n.file, "../") && n.file[0] != '/'));
+	MUST(rc < 0 || (strchr(n.repo, '/') && n.file[0] != '/' && !strstr(n.file, "/../") &&
+			strncmp(n.file, "../", 3) != 0));
 	hub_is_name(text);
 }
 
