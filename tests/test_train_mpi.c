@@ -241,6 +241,30 @@ static void killed_or_interrupted_ends(void **state)
 	tiny_remove(&s.t);
 }
 
+/* The next start of the same command goes on from the newest checkpoint. */
+static void killed_and_started_again(void **state)
+{
+	(void)state;
+	struct site s;
+	char run[64];
+	if (!available())
+		skip();
+	site_make(&s);
+	site_configuration(&s, "one", 0, "");
+	struct process p = site_start(&s, "train", "one.yaml", "max_steps=60", NULL);
+	must_succeed(&p);
+	snprintf(run, sizeof run, "again-%d", (int)getpid());
+	p = mpirun(&s, "3", run, "max_steps=60", "save_steps=5", "auto_resume=true", NULL);
+	until(&p, " 12/60 ");
+	kill(rank_of(run, 1), SIGKILL);
+	assert_true(finished(&p, PATIENCE) != 0);
+	p = mpirun(&s, "3", run, "max_steps=60", "save_steps=5", "auto_resume=true", NULL);
+	must_succeed(&p);
+	assert_true(says(&p, "(auto_resume)"));
+	same_result(&s, "one", run, true);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -256,6 +280,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_collective_of_the_library),
 		cmocka_unit_test(what_cannot_be_is_one_line),
 		cmocka_unit_test(killed_or_interrupted_ends),
+		cmocka_unit_test(killed_and_started_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
