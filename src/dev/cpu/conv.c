@@ -49,6 +49,25 @@ static void set_windows(struct conv *k)
 	k->ox = (k->x + 2 * k->px - k->kx) / k->s + 1;
 }
 
+/* The arguments that im2col and col2im have in common. */
+static struct conv conv_of(enum dtype t, const union dev_arg *a)
+{
+	struct conv k = { .out = cpu_ptr(a[0]),
+			  .in = cpu_ptr(a[1]),
+			  .n = a[2].i,
+			  .c = a[3].i,
+			  .y = a[4].i,
+			  .x = a[5].i,
+			  .ky = a[6].i,
+			  .kx = a[7].i,
+			  .s = a[8].i,
+			  .py = a[9].i,
+			  .px = a[10].i,
+			  .bf = t == DT_BF16 };
+	set_windows(&k);
+	return k;
+}
+
 /* One window, all channels. */
 INLINE void im2col(const struct conv *k, int64_t w, const bool bf)
 {
@@ -70,19 +89,7 @@ BY_DTYPE(im2col)
 int CPU_SYM(cpu_im2col)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct conv k = { .out = cpu_ptr(a[0]),
-			  .in = cpu_ptr(a[1]),
-			  .n = a[2].i,
-			  .c = a[3].i,
-			  .y = a[4].i,
-			  .x = a[5].i,
-			  .ky = a[6].i,
-			  .kx = a[7].i,
-			  .s = a[8].i,
-			  .py = a[9].i,
-			  .px = a[10].i,
-			  .bf = t == DT_BF16 };
-	set_windows(&k);
+	struct conv k = conv_of(t, a);
 	return run(c, &k, k.n * k.oy * k.ox, k.c * k.ky * k.kx, im2col_chunk);
 }
 
@@ -114,20 +121,8 @@ BY_DTYPE(col2im)
 int CPU_SYM(cpu_col2im)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	struct conv k = { .out = cpu_ptr(a[0]),
-			  .in = cpu_ptr(a[1]),
-			  .n = a[2].i,
-			  .c = a[3].i,
-			  .y = a[4].i,
-			  .x = a[5].i,
-			  .ky = a[6].i,
-			  .kx = a[7].i,
-			  .s = a[8].i,
-			  .py = a[9].i,
-			  .px = a[10].i,
-			  .acc = a[11].i != 0,
-			  .bf = t == DT_BF16 };
-	set_windows(&k);
+	struct conv k = conv_of(t, a);
+	k.acc = a[11].i != 0;
 	return run(c, &k, k.n * k.c * k.y, k.x * k.ky * k.kx, col2im_chunk);
 }
 
