@@ -653,7 +653,7 @@ struct batch_shape batches_shape(struct batches *b)
 {
 	const struct rows *r = &b->train;
 	double all = 0, trained = 0, squares = 0, parts = 0, here = 0;
-	size_t pass = 0, left = 0;
+	size_t pass = 0, left = 0, rows = 1;
 	struct batch_shape s = { 0 };
 	plan_epoch(b, 0);
 	for (size_t row = 0; row < r->n; row++) {
@@ -671,8 +671,9 @@ struct batch_shape batches_shape(struct batches *b)
 		if (row % rows_per_batch(b) == 0)
 			pass = left = 0;
 		here = left ? here + tokens : tokens;
-		left = left ? left - 1 : pass_rows(b, pass++) - 1;
-		s.largest = here > s.largest ? here : s.largest;
+		rows = left ? rows : pass_rows(b, pass++);
+		left = left ? left - 1 : rows - 1;
+		s.fullest = here > s.fullest * (double)rows ? here / (double)rows : s.fullest;
 	}
 	s.tokens = all / (double)r->n;
 	s.sequences = squares / parts;

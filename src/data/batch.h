@@ -79,7 +79,7 @@ struct batch_shape {
 	 * the real ones (T^2 of the row over the sum of T^2 of its sequences) */
 	double sequences;
 	double trained; /* share of the tokens that are trained */
-	double largest; /* tokens of the largest microbatch */
+	double fullest; /* tokens a row of the microbatch that has most of them for its rows */
 };
 struct batch_shape batches_shape(struct batches *b);
 /* The validation split, source after source, each in microbatches of micro_batch_size rows. */

@@ -158,6 +158,8 @@ struct planner {
 	bool needs_plan; /* it takes plan_options.manual and makes none of its own */
 	/* it plans for passes of several sizes too, on any number of devices */
 	bool takes_passes;
+	/* it chooses the rows of microbatches, whatever the configuration says of them */
+	bool chooses_sizes;
 	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out,
 		    struct err *e);
 };

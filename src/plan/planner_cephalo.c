@@ -388,5 +388,6 @@ const struct planner planner_cephalo = {
 	.name = "cephalo",
 	.help = "sharded data parallelism over all devices (Cephalo)",
 	.takes_passes = true,
+	.chooses_sizes = true,
 	.plan = plan_cephalo,
 };

@@ -653,5 +653,6 @@ out:
 const struct planner planner_zorse = {
 	.name = "zorse",
 	.help = "groups of well-connected devices, layers proportional to speed (Zorse)",
+	.chooses_sizes = true,
 	.plan = plan_zorse,
 };

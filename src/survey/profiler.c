@@ -15,6 +15,7 @@
 #include "coord/links_measure.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
+#include "plan/plan.h"
 #include "plan/unsure.h"
 #include "proto/measure_wire.h"
 
@@ -32,6 +33,8 @@ static const double budget = 20; /* seconds a device */
 static const double length_off = 0.1;
 /* bytes per second between machines that cannot reach each other: no plan will use it */
 static const double no_link = 1e3;
+/* sizes that are measured before all others */
+enum { PASSES_MEASURED = 6 };
 
 /* ---- the request ---- */
 
@@ -44,17 +47,22 @@ static void add_size(struct measure_request *q, int64_t m, int64_t tokens)
 		q->size[q->sizes++] = (int)m;
 }
 
-/* One row, then the size of the job, then its neighbours by doubling. */
+/* One row, then the sizes of the job, then others by doubling: its neighbours, or where the planner
+ * chooses sizes itself all that a step has rows for. */
 static void choose_sizes(struct measure_request *q, const struct config *c)
 {
+	const struct planner *planner = c->nshards || c->plan ? NULL : planner_find(c->planner);
 	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps,
 		most = 2 * c->micro_batch_size;
-	for (size_t i = 0; i < c->npass; i++)
-		most = c->pass[i] > most ? c->pass[i] : most;
-	most = most < 4 ? 4 : most;
 	add_size(q, 1, q->tokens);
 	add_size(q, c->micro_batch_size, q->tokens);
+	for (size_t i = 0; i < c->npass; i++) {
+		most = c->pass[i] > most ? c->pass[i] : most;
+		if (q->sizes < PASSES_MEASURED)
+			add_size(q, c->pass[i], q->tokens);
+	}
 	q->needed = q->sizes;
+	most = planner && planner->chooses_sizes ? all : most < 4 ? 4 : most;
 	for (int64_t m = 2; m <= most && m <= all; m *= 2)
 		add_size(q, m, q->tokens);
 }
@@ -67,7 +75,6 @@ static void make_request(struct session *s, const struct profiler_options *o,
 	};
 	const struct job *j = session_job(s);
 	struct batch_shape shape = batches_shape(j->batches);
-	double mean = shape.tokens * (double)j->cfg->micro_batch_size;
 	*q = (struct measure_request){ .cfg = j->model,
 				       .opt = j->opt,
 				       .optim = j->optim,
@@ -75,7 +82,9 @@ static void make_request(struct session *s, const struct profiler_options *o,
 				       .tokens = (int64_t)(shape.tokens + 0.5),
 				       .sequences = (int64_t)(shape.sequences + 0.5),
 				       .trained = shape.trained > 0 ? shape.trained : 1e-6,
-				       .largest = shape.largest > mean ? shape.largest / mean : 1,
+				       .largest = shape.fullest > shape.tokens
+							  ? shape.fullest / shape.tokens
+							  : 1,
 				       .budget = budget,
 				       .refresh = o->refresh };
 	q->sequences = q->sequences < 1 ? 1 : q->sequences > q->tokens ? q->tokens : q->sequences;
