@@ -480,7 +480,9 @@ static void test_models_refused(void **state)
 	model(&b, "mamba", NULL, 0, 0, NULL);
 	refuse_model(&b, ERR_UNSUPPORTED, "mamba");
 	model(&b, "llama", "llama.expert_count", GGUF_U32, 8, NULL);
-	refuse_model(&b, ERR_UNSUPPORTED, "expert_count");
+	refuse_model(&b, ERR_INPUT, "'llama.expert_used_count' is missing");
+	model(&b, "llama", "llama.expert_shared_count", GGUF_U32, 1, NULL);
+	refuse_model(&b, ERR_UNSUPPORTED, "expert_shared_count");
 	model(&b, "llama", "llama.attention.head_count_kv", GGUF_U32, 3, NULL);
 	refuse_model(&b, ERR_INPUT, "not a multiple of 3");
 	model(&b, "llama", "llama.rope.dimension_count", GGUF_U32, 2, NULL);

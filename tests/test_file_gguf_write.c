@@ -218,7 +218,8 @@ static void test_families(void **state)
 	(void)state;
 	static const char *const names[] = { "granite", "olmo2",       "smollm3-gguf",
 					     "gemma",   "gemma2-gguf", "gemma3-gguf",
-					     "phi3",    "phi4-mini",   "glm4" };
+					     "phi3",    "phi4-mini",   "glm4",
+					     "olmoe",   "mixtral",     "qwen3-moe" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
 		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);
@@ -667,14 +668,105 @@ static void test_adapter(void **state)
 	model_file_close(b);
 }
 
+/* The adapters of all experts of a layer are one tensor, zeros where an expert has none. */
+static void test_adapter_experts(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct model_file *b = open_model(repository("tests/golden/models/qwen3-moe"));
+	float v[2][2 * 48]; /* A (2,48), B (24,2) */
+	struct peft_pair pair[2];
+	for (int k = 0; k < 2 * 48; k++) {
+		v[0][k] = 1 + (float)k;
+		v[1][k] = -1 - (float)k;
+	}
+	for (int i = 0; i < 2; i++)
+		pair[i] = (struct peft_pair){ .module = i ? "model.layers.0.mlp.experts.6.up_proj"
+							  : "model.layers.0.mlp.experts.1.up_proj",
+					      .in = 48,
+					      .out = 24,
+					      .r = 2,
+					      .scale = 2,
+					      .a = v[i],
+					      .b = v[i] };
+	const struct peft_adapter ad = { .cfg = { .r = 2, .alpha = 4 }, .pair = pair, .npair = 2 };
+	const char *const out = scratch("experts.gguf");
+	struct gguf g;
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), 0);
+	assert_int_equal(gguf_open(out, &g, &e), 0);
+	assert_int_equal(g.ntensor, 2);
+	for (int i = 0; i < 2; i++) {
+		const struct gguf_tensor *t = tensor_of(&g, i ? "blk.0.ffn_up_exps.weight.lora_b"
+							      : "blk.0.ffn_up_exps.weight.lora_a");
+		assert_non_null(t);
+		assert_true(t->ndim == 3 && t->ne[2] == 8);
+		assert_true(t->ne[0] == (i ? 2 : 48) && t->ne[1] == (i ? 24 : 2));
+		const size_t n = i ? 48 : 96;
+		for (size_t k = 0; k < 8 * n; k++) {
+			float is;
+			memcpy(&is, t->data + 4 * k, 4);
+			assert_true(is == (k / n == 1   ? v[0][k % n]
+					   : k / n == 6 ? v[1][k % n]
+							: 0));
+		}
+	}
+	gguf_close(&g);
+	pair[1].module = "model.layers.0.mlp.experts.8.up_proj";
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
+	model_file_close(b);
+}
+
+/* A file whose experts are fewer or more than it says, and a choice of more than there are. */
+static void test_wrong_experts(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *key;
+		uint32_t v;
+		const char *word;
+	} row[] = { { "qwen3moe.expert_count", 7, "'blk.0.ffn_gate_exps.weight' has 8 experts" },
+		    { "qwen3moe.expert_count", 9, "'blk.0.ffn_gate_exps.weight' has 8 experts" },
+		    { "qwen3moe.expert_count", 0, "qwen3moe.expert_count" },
+		    { "qwen3moe.expert_count", 5000, "of 5000 experts" },
+		    { "qwen3moe.expert_used_count", 9, "a token goes to 9 of 8 experts" } };
+	struct err e = { 0 };
+	struct gguf g;
+	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+		struct model_file *f;
+		const char *path = repository("tests/golden/models/qwen3-moe.gguf"),
+			   *bad = scratch("wrong-experts.gguf");
+		assert_int_equal(gguf_open(path, &g, &e), 0);
+		const struct gguf_kv *kv = gguf_find(&g, row[i].key);
+		assert_non_null(kv);
+		const size_t at = (size_t)(kv->value - (const uint8_t *)g.map.p), n = g.map.size;
+		uint8_t *copy = malloc(n);
+		assert_non_null(copy);
+		memcpy(copy, g.map.p, n);
+		memcpy(copy + at, &row[i].v, 4);
+		scratch_write(bad, copy, n);
+		free(copy);
+		gguf_close(&g);
+		assert_true(model_file_open(bad, &f, &e) < 0);
+		print_message("# %s\n", e.msg);
+		assert_non_null(strstr(e.msg, row[i].word));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folders),  cmocka_unit_test(test_families),
-		cmocka_unit_test(test_no_place), cmocka_unit_test(test_vocab),
-		cmocka_unit_test(test_carried),  cmocka_unit_test(test_mixtures),
-		cmocka_unit_test(test_types),    cmocka_unit_test(test_adapter),
-		cmocka_unit_test(test_spm),      cmocka_unit_test(test_pre_names),
+		cmocka_unit_test(test_folders),
+		cmocka_unit_test(test_families),
+		cmocka_unit_test(test_no_place),
+		cmocka_unit_test(test_vocab),
+		cmocka_unit_test(test_carried),
+		cmocka_unit_test(test_mixtures),
+		cmocka_unit_test(test_adapter_experts),
+		cmocka_unit_test(test_wrong_experts),
+		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_adapter),
+		cmocka_unit_test(test_spm),
+		cmocka_unit_test(test_pre_names),
 		cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,7 @@ expectation."""
 import json
 import math
 import os
+import re
 import shutil
 import sys
 
@@ -86,6 +87,9 @@ GGUF = (
     "phi3",
     "phi4-mini",
     "glm4",
+    "qwen3-moe",
+    "olmoe",
+    "mixtral",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -1228,8 +1232,10 @@ def write_gguf(file, name, model, config, kind, f16):
 
 def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
-    one, q and k of Granite and SmolLM3 permuted."""
-    arch = {"gemma3_text": "gemma3"}.get(c["model_type"], c["model_type"])
+    one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
+    arch = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}.get(
+        c["model_type"], c["model_type"]
+    )
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
     hd = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
@@ -1249,6 +1255,11 @@ def write_family_gguf(name, model, c):
     if c.get("attn_logit_softcapping"):
         w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    if "num_experts_per_tok" in c:
+        w.add_expert_count(c.get("num_experts") or c["num_local_experts"])
+        w.add_expert_used_count(c["num_experts_per_tok"])
+    if "moe_intermediate_size" in c:
+        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
     if "embedding_multiplier" in c:
         w.add_embedding_scale(c["embedding_multiplier"])
         w.add_residual_scale(c["residual_multiplier"])
@@ -1266,19 +1277,27 @@ def write_family_gguf(name, model, c):
         w.add_tensor("rope_factors_long.weight", np.array(s["long_factor"], np.float32))
         w.add_tensor("rope_factors_short.weight", np.array(s["short_factor"], np.float32))
     names = gguf.get_tensor_name_map(kind, c["num_hidden_layers"])
+    merged = {}  # of experts, whose numbers ascend
     for k, v in model.state_dict().items():
         if k == "lm_head.weight" and c["tie_word_embeddings"]:
             continue
         a = v.detach().numpy()
+        if ".experts." in k:
+            merged.setdefault(re.sub(r"experts\.\d+", "experts", k), []).append(a)
+            continue
         if arch.startswith("gemma") and k.endswith("norm.weight"):
             a = a + 1
-        if arch in ("granite", "smollm3") and k.endswith("q_proj.weight"):
+        if arch in ("granite", "smollm3", "llama") and k.endswith("q_proj.weight"):
             a = permute(a, c["num_attention_heads"])
-        if arch in ("granite", "smollm3") and k.endswith("k_proj.weight"):
+        if arch in ("granite", "smollm3", "llama") and k.endswith("k_proj.weight"):
             a = permute(a, c["num_key_value_heads"])
+        to = names.get_name(k, try_suffixes=(".weight", ".bias"))
+        half = a.ndim > 1 and "ffn_gate_inp" not in to
+        w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
+    for k, list_of in merged.items():
         w.add_tensor(
             names.get_name(k, try_suffixes=(".weight", ".bias")),
-            np.ascontiguousarray(a, np.float16 if a.ndim > 1 else np.float32),
+            np.stack(list_of).astype(np.float16),
         )
     w.write_header_to_file()
     w.write_kv_data_to_file()

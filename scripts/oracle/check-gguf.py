@@ -34,6 +34,9 @@ SHAPE = dict(
     tie_word_embeddings=True,
 )
 GEMMA = dict(SHAPE, head_dim=16, hidden_activation="gelu_pytorch_tanh")
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MIXTURE = dict(SHAPE, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2)
+MIXTURE["tie_word_embeddings"] = False
 LONG = dict(rope_type="longrope", short_factor=[1.1] * 6, long_factor=[2.5] * 6)
 MODELS = {
     "llama": ("LlamaConfig", dict(SHAPE, num_hidden_layers=2)),
@@ -62,6 +65,10 @@ MODELS = {
         | dict(original_max_position_embeddings=512)  # llama.cpp's context, so short factors
         | dict(rope_scaling=LONG | dict(partial_rotary_factor=0.75, rope_theta=10000.0)),
     ),
+    "qwen3_moe": ("Qwen3MoeConfig", MIXTURE | dict(moe_intermediate_size=32, norm_topk_prob=True)),
+    # llama.cpp knows OLMoE with as many key heads as query heads only
+    "olmoe": ("OlmoeConfig", MIXTURE | dict(num_key_value_heads=4)),
+    "mixtral": ("MixtralConfig", MIXTURE),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
@@ -128,8 +135,10 @@ def main():
         ids = torch.randint(3, c.vocab_size, (N,))
         with tempfile.TemporaryDirectory() as d:
             model.save_pretrained(d + "/base")
+            # PEFT's adapters on the experts of transformers 5 are of whole tensors
+            targets = ATTENTION if "num_experts" in shape else "all-linear"
             tuned = peft.get_peft_model(
-                model, peft.LoraConfig(r=4, target_modules="all-linear", lora_alpha=8)
+                model, peft.LoraConfig(r=4, target_modules=targets, lora_alpha=8)
             )
             for k, p in tuned.named_parameters():
                 if "lora_" in k:

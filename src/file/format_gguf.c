@@ -24,8 +24,9 @@
 /* Beside each model_tensor. */
 struct entry {
 	const struct gguf_tensor *g;
-	int64_t head_dim; /* 0: rows lie as in Hugging Face */
-	bool plus_one;    /* stored plus one */
+	const uint8_t *data; /* of g, or of one expert in it */
+	int64_t head_dim;    /* 0: rows lie as in Hugging Face */
+	bool plus_one;       /* stored plus one */
 };
 
 struct gguf_model {
@@ -92,13 +93,70 @@ static int permuted_width(const struct model_file *f, const struct gguf_model *m
 	return 0;
 }
 
+/* A tensor under the name in `b`: g itself, or expert x of n in it. */
+static int add_part(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
+		    struct buf *b, int64_t x, int64_t n, struct err *e)
+{
+	struct model_tensor *t = &f->tensor[f->count];
+	struct entry *en = &m->entry[f->count];
+	t->name = b->failed ? NULL : arena_strdup(&f->mem, b->p);
+	if (!t->name)
+		return err_nomem(e, 128, "a name");
+	t->dtype = plain_dtype(g->type);
+	t->kind = t->dtype == DT_COUNT ? STORE_BLOCK : STORE_PLAIN;
+	if (t->kind == STORE_BLOCK)
+		t->dtype = DT_F32;
+	t->ggml_type = g->type;
+	t->ndim = g->ndim - (n > 0);
+	for (int i = 0; i < t->ndim; i++)
+		t->shape[i] = g->ne[t->ndim - 1 - i];
+	t->count = n ? g->count / (uint64_t)n : g->count;
+	t->bytes = n ? g->bytes / (uint64_t)n : g->bytes;
+	en->g = g;
+	en->data = g->data + (uint64_t)x * t->bytes;
+	en->plus_one = m->arch->plus_one && strstr(t->name, "norm.weight");
+	TRY(permuted_width(f, m, t, &en->head_dim, e));
+	f->count++;
+	return 0;
+}
+
+static int64_t experts_of(const struct model_file *f)
+{
+	return json_integer_value(json_object_get(f->config, "num_experts"));
+}
+
+/* How many tensors of the model a tensor of the file can be. */
+static size_t parts_of(const struct model_file *f, const struct gguf_tensor *g)
+{
+	const bool experts = strstr(g->name, "_exps.") && g->ne[g->ndim - 1] == experts_of(f);
+	return experts ? (size_t)experts_of(f) : 1;
+}
+
+/* One tensor for each expert. `starred` is their name. */
+static int add_experts(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
+		       const char *starred, struct err *e)
+{
+	const int64_t n = experts_of(f);
+	if (g->ndim < 2 || g->ne[g->ndim - 1] != n)
+		return err_set(e, ERR_INPUT,
+			       "%s: tensor '%s' has %lld experts; '%s.expert_count' is %lld",
+			       f->path, g->name, (long long)(g->ndim < 2 ? 0 : g->ne[g->ndim - 1]),
+			       m->arch->name, (long long)n);
+	for (int64_t x = 0; x < n; x++) {
+		struct buf b = BUF_INIT;
+		gguf_expert_name(starred, x, &b);
+		int rc = add_part(f, m, g, &b, x, n, e);
+		buf_release(&b);
+		TRY(rc);
+	}
+	return 0;
+}
+
 static int add_tensor(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
 		      struct err *e)
 {
 	struct buf b = BUF_INIT;
 	int64_t layer = -1;
-	struct model_tensor *t = &f->tensor[f->count];
-	struct entry *en = &m->entry[f->count];
 	if (!strcmp(g->name, "rope_freqs.weight") || !strncmp(g->name, "rope_factors_", 13))
 		return 0;
 	if (!gguf_name_to_hf(m->arch, g->name, &b, &layer) ||
@@ -110,25 +168,10 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 			       (long long)json_integer_value(
 				       json_object_get(f->config, "num_hidden_layers")));
 	}
-	t->name = b.failed ? NULL : arena_strdup(&f->mem, b.p);
+	const bool experts = !b.failed && strchr(b.p, '*');
+	int rc = experts ? add_experts(f, m, g, b.p, e) : add_part(f, m, g, &b, 0, 0, e);
 	buf_release(&b);
-	if (!t->name)
-		return err_nomem(e, 128, "a name");
-	t->dtype = plain_dtype(g->type);
-	t->kind = t->dtype == DT_COUNT ? STORE_BLOCK : STORE_PLAIN;
-	if (t->kind == STORE_BLOCK)
-		t->dtype = DT_F32;
-	t->ggml_type = g->type;
-	t->ndim = g->ndim;
-	for (int i = 0; i < g->ndim; i++)
-		t->shape[i] = g->ne[g->ndim - 1 - i];
-	t->count = g->count;
-	t->bytes = g->bytes;
-	en->g = g;
-	en->plus_one = m->arch->plus_one && strstr(t->name, "norm.weight");
-	TRY(permuted_width(f, m, t, &en->head_dim, e));
-	f->count++;
-	return 0;
+	return rc;
 }
 
 /* The tokenizer's pairs, their keys unchanged. */
@@ -163,12 +206,14 @@ static int model_open(struct model_file *f, struct err *e)
 		return err_nomem(e, sizeof *m, "a model file");
 	TRY(gguf_open(f->path, &m->g, e));
 	TRY(gguf_config(&m->g, &m->arch, &f->config, e));
-	size_t n = m->g.ntensor;
+	size_t n = 0;
+	for (size_t i = 0; i < m->g.ntensor; i++)
+		n += parts_of(f, &m->g.tensor[i]);
 	f->tensor = arena_alloc(&f->mem, (n + 1) * sizeof *f->tensor);
 	m->entry = arena_alloc(&f->mem, (n + 1) * sizeof *m->entry);
 	if (!f->tensor || !m->entry)
 		return err_nomem(e, (n + 1) * sizeof *f->tensor, "a table of tensors");
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < m->g.ntensor; i++)
 		TRY(add_tensor(f, m, &m->g.tensor[i], e));
 	return read_vocab(f, m, e);
 }
@@ -198,7 +243,7 @@ static int model_read(struct model_file *f, const struct model_tensor *t, int64_
 			       t->name, ggml_type_name(g->type));
 	bytes = t->bytes / (uint64_t)t->shape[0];
 	if (!en->head_dim) {
-		const uint8_t *p = g->data + (uint64_t)row0 * bytes;
+		const uint8_t *p = en->data + (uint64_t)row0 * bytes;
 		TRY(ggml_dequantize(g->type, p, dst, row * (uint64_t)rows, e));
 		for (uint64_t i = 0; en->plus_one && i < row * (uint64_t)rows; i++)
 			dst[i] -= 1;
@@ -207,11 +252,11 @@ static int model_read(struct model_file *f, const struct model_tensor *t, int64_
 	}
 	for (int64_t r = row0; r < row0 + rows; r++, dst += row)
 		TRY(ggml_dequantize(g->type,
-				    g->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes,
+				    en->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes,
 				    dst, row, e));
 	int64_t first = row0 - row0 % en->head_dim, end = row0 + rows + en->head_dim - 1;
 	end -= end % en->head_dim;
-	map_drop(&m->g.map, g->data + (uint64_t)first * bytes, (uint64_t)(end - first) * bytes);
+	map_drop(&m->g.map, en->data + (uint64_t)first * bytes, (uint64_t)(end - first) * bytes);
 	return 0;
 }
 
@@ -225,14 +270,13 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 	if (en->plus_one)
 		return err_set(e, ERR_UNSUPPORTED, "%s: the numbers of '%s' are stored plus one",
 			       f->path, t->name);
-	*p_p = en->g->data;
+	*p_p = en->data;
 	return 0;
 }
 
 static void model_drop(struct model_file *f, const struct model_tensor *t)
 {
-	const struct gguf_tensor *g = entry_of(f, t)->g;
-	map_drop(&((const struct gguf_model *)f->priv)->g.map, g->data, g->bytes);
+	map_drop(&((const struct gguf_model *)f->priv)->g.map, entry_of(f, t)->data, t->bytes);
 }
 
 const struct model_format format_gguf = {

@@ -81,6 +81,8 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 		double harmless;
 	} rows[] = {
 		{ "expert_count", 0 },
+		{ "expert_shared_count", 0 },
+		{ "expert_weights_scale", 0 },
 		{ "attention.scale", 0 },
 		{ "attention.clamp_kqv", 0 },
 		{ "attention.max_alibi_bias", 0 },
@@ -119,6 +121,8 @@ static const struct {
 
 static bool is_read(const struct maker *m, const char *name)
 {
+	if (m->arch->experts && !strcmp(name, "expert_count"))
+		return true;
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
 			return true;
@@ -286,6 +290,27 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 	return rope_scaling(m, rot, e);
 }
 
+/* How many experts there are and a token has. Their width is `ffn` where no key says it. */
+static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
+{
+	int64_t n = 0, used = 0;
+	TRY(read_integer(m, "expert_count", true, 1, &n, e));
+	TRY(read_integer(m, "expert_used_count", true, 1, &used, e));
+	TRY(read_integer(m, "expert_feed_forward_length", false, 1, ffn_p, e));
+	if (n > GGUF_EXPERTS_MOST || used > n)
+		return err_set(e, ERR_INPUT,
+			       "%s: a token goes to %lld of %lld experts; at most all of them and "
+			       "%d experts are possible",
+			       m->g->path, (long long)used, (long long)n, GGUF_EXPERTS_MOST);
+	set_int(m, "num_experts", n);
+	set_int(m, "num_experts_per_tok", used);
+	if (m->arch->experts == GGUF_EXPERTS_MLP)
+		json_object_set_new(m->o, "norm_topk_prob", json_boolean(m->arch->whole));
+	if (!strcmp(m->arch->name, "qwen3moe"))
+		set_int(m, "moe_intermediate_size", *ffn_p);
+	return 0;
+}
+
 static int token_ids(const struct maker *m, struct err *e)
 {
 	static const char *const key[][2] = {
@@ -326,6 +351,8 @@ static int make(const struct maker *m, struct err *e)
 	TRY(read_integer(m, "attention.sliding_window", false, 0, &window, e));
 	TRY(read_number(m, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps, e));
 	TRY(read_number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
+	if (m->arch->experts)
+		TRY(read_experts(m, &ffn, e));
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
 	set_int(m, "hidden_size", hidden);
 	set_int(m, "intermediate_size", ffn);
@@ -349,7 +376,7 @@ static int make(const struct maker *m, struct err *e)
 			largest ? hidden / heads
 				: json_integer_value(json_object_get(m->o, "head_dim")));
 	}
-	if (m->arch->permuted || m->arch->with_bias)
+	if ((m->arch->permuted && !m->arch->experts) || m->arch->with_bias)
 		json_object_set_new(m->o, "attention_bias",
 				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
@@ -368,6 +395,11 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 		return err_set(e, *name ? ERR_UNSUPPORTED : ERR_INPUT,
 			       "%s: 'general.architecture' is '%s'; these are read: %s", g->path,
 			       name, gguf_arch_names(known, sizeof known));
+	int64_t experts = 0;
+	if (!strcmp(name, "llama"))
+		TRY(read_integer(&m, "expert_count", false, 0, &experts, e));
+	if (experts)
+		m.arch = gguf_arch_for("mixtral");
 	m.o = json_object();
 	if (!m.o)
 		return err_nomem(e, 1024, "a configuration");

@@ -12,8 +12,20 @@ static const struct gguf_arch arch[] = {
 	{ .name = "llama", .model_type = "llama", .permuted = true },
 	/* converters call Mistral llama: the mathematics is the same */
 	{ .name = "llama", .model_type = "mistral", .permuted = true },
+	{ .name = "llama",
+	  .model_type = "mixtral",
+	  .permuted = true,
+	  .experts = GGUF_EXPERTS_SPARSE,
+	  .whole = true,
+	  .eps = 1e-5,
+	  .theta = 1e6 },
 	{ .name = "qwen2", .model_type = "qwen2" },
 	{ .name = "qwen3", .model_type = "qwen3" },
+	{ .name = "qwen3moe",
+	  .model_type = "qwen3_moe",
+	  .experts = GGUF_EXPERTS_MLP,
+	  .whole = true },
+	{ .name = "olmoe", .model_type = "olmoe", .experts = GGUF_EXPERTS_MLP, .eps = 1e-5 },
 	{ .name = "granite", .model_type = "granite", .permuted = true },
 	{ .name = "smollm3",
 	  .model_type = "smollm3",
@@ -53,10 +65,11 @@ enum {
 	GLM = 1 << GGUF_NORMS_GLM,
 	ALL = LLAMA | GEMMA | GLM
 };
-enum fused { EITHER, WHOLE, PARTS };
+/* What an architecture has in place of an MLP. */
+enum fused { EITHER, WHOLE, PARTS, EXPERTS, SPARSE };
 
-/* `%` stands for the number of the layer. A row holds for architectures with these norms, and with
- * gate and up as one matrix, as two, or either way. */
+/* `%` stands for the number of the layer, `*` for that of the expert. A row holds for architectures
+ * with these norms, and with gate and up as one matrix, as two, either way, or of experts. */
 static const struct {
 	const char *gguf, *hf;
 	int norms;
@@ -82,13 +95,25 @@ static const struct {
 	{ "blk.%.ffn_gate", "model.layers.%.mlp.gate_proj", ALL, PARTS },
 	{ "blk.%.ffn_up", "model.layers.%.mlp.up_proj", ALL, PARTS },
 	{ "blk.%.ffn_up", "model.layers.%.mlp.gate_up_proj", ALL, WHOLE },
-	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, EITHER },
+	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, WHOLE },
+	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, PARTS },
+	{ "blk.%.ffn_gate_inp", "model.layers.%.mlp.gate", ALL, EXPERTS },
+	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, EXPERTS },
+	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, EXPERTS },
+	{ "blk.%.ffn_down_exps", "model.layers.%.mlp.experts.*.down_proj", ALL, EXPERTS },
+	{ "blk.%.ffn_gate_inp", "model.layers.%.block_sparse_moe.gate", ALL, SPARSE },
+	{ "blk.%.ffn_gate_exps", "model.layers.%.block_sparse_moe.experts.*.w1", ALL, SPARSE },
+	{ "blk.%.ffn_up_exps", "model.layers.%.block_sparse_moe.experts.*.w3", ALL, SPARSE },
+	{ "blk.%.ffn_down_exps", "model.layers.%.block_sparse_moe.experts.*.w2", ALL, SPARSE },
 };
 
 static bool holds(const struct gguf_arch *a, size_t i)
 {
-	return (names[i].norms & 1 << a->norms) &&
-	       (names[i].up == EITHER || (names[i].up == WHOLE) == a->fused_up);
+	const enum fused up = a->experts == GGUF_EXPERTS_MLP      ? EXPERTS
+			      : a->experts == GGUF_EXPERTS_SPARSE ? SPARSE
+			      : a->fused_up                       ? WHOLE
+								  : PARTS;
+	return (names[i].norms & 1 << a->norms) && (names[i].up == EITHER || names[i].up == up);
 }
 
 const struct gguf_arch *gguf_arch_find(const char *name)
@@ -118,47 +143,59 @@ const struct gguf_arch *gguf_arch_for(const char *model_type)
 	return NULL;
 }
 
-/* Whether `name` matches the pattern, followed by ".weight" or ".bias". *tail_p: from that
- * dot on. */
-static bool match(const char *name, const char *pattern, int64_t *layer_p, const char **tail_p)
+/* The number at *name_p, which is moved behind it; false: there is none. */
+static bool read_number(const char **name_p, int64_t *v_p)
 {
-	int64_t layer = -1;
-	for (; *pattern; pattern++) {
-		if (*pattern != '%') {
-			if (*name++ != *pattern)
-				return false;
-			continue;
-		}
-		int digits = 0;
-		for (layer = 0; *name >= '0' && *name <= '9' && digits < 7; digits++)
-			layer = layer * 10 + (*name++ - '0');
-		if (!digits || (digits > 1 && name[-digits] == '0'))
-			return false;
-	}
-	if (strcmp(name, ".weight") != 0 && strcmp(name, ".bias") != 0)
-		return false;
-	*layer_p = layer;
-	*tail_p = name;
-	return true;
+	const char *name = *name_p;
+	int digits = 0;
+	for (*v_p = 0; *name >= '0' && *name <= '9' && digits < 7; digits++)
+		*v_p = *v_p * 10 + (*name++ - '0');
+	*name_p = name;
+	return digits && (digits == 1 || name[-digits] != '0');
 }
 
-static void expand_pattern(const char *pattern, int64_t layer, const char *tail, struct buf *out)
+/* What was read in place of % and *, or -1, and the name from ".weight" or ".bias" on. */
+struct match {
+	int64_t layer, expert;
+	const char *tail;
+};
+
+static bool match(const char *name, const char *pattern, struct match *m)
+{
+	m->layer = m->expert = -1;
+	for (; *pattern; pattern++) {
+		if (*pattern == '%') {
+			if (!read_number(&name, &m->layer))
+				return false;
+		} else if (*pattern == '*') {
+			if (!read_number(&name, &m->expert))
+				return false;
+		} else if (*name++ != *pattern) {
+			return false;
+		}
+	}
+	m->tail = name;
+	return !strcmp(name, ".weight") || !strcmp(name, ".bias");
+}
+
+static void expand_pattern(const char *pattern, const struct match *m, struct buf *out)
 {
 	for (; *pattern; pattern++) {
 		if (*pattern == '%')
-			buf_addf(out, "%lld", (long long)layer);
+			buf_addf(out, "%lld", (long long)m->layer);
 		else
 			buf_addc(out, *pattern);
 	}
-	buf_adds(out, tail);
+	buf_adds(out, m->tail);
 }
 
 bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
 {
-	const char *tail;
+	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (holds(a, i) && match(name, names[i].gguf, layer_p, &tail)) {
-			expand_pattern(names[i].hf, *layer_p, tail, out);
+		if (holds(a, i) && match(name, names[i].gguf, &m)) {
+			expand_pattern(names[i].hf, &m, out);
+			*layer_p = m.layer;
 			return true;
 		}
 	}
@@ -166,14 +203,22 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *ou
 }
 
 bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *out,
-		       int64_t *layer_p)
+		       int64_t *layer_p, int64_t *expert_p)
 {
-	const char *tail;
+	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (holds(a, i) && match(name, names[i].hf, layer_p, &tail)) {
-			expand_pattern(names[i].gguf, *layer_p, tail, out);
+		if (holds(a, i) && match(name, names[i].hf, &m)) {
+			expand_pattern(names[i].gguf, &m, out);
+			*layer_p = m.layer;
+			*expert_p = m.expert;
 			return true;
 		}
 	}
 	return false;
+}
+
+void gguf_expert_name(const char *starred, int64_t expert, struct buf *out)
+{
+	const char *star = strchr(starred, '*');
+	buf_addf(out, "%.*s%lld%s", (int)(star - starred), starred, (long long)expert, star + 1);
 }

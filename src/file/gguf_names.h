@@ -15,12 +15,19 @@ struct buf;
 
 /* Which names of Hugging Face the norms of a layer have. */
 enum gguf_norms { GGUF_NORMS_LLAMA, GGUF_NORMS_GEMMA /* and OLMo 2 */, GGUF_NORMS_GLM };
+/* Which names router and experts have. */
+enum gguf_experts { GGUF_DENSE, GGUF_EXPERTS_MLP, GGUF_EXPERTS_SPARSE /* Mixtral */ };
 
+enum { GGUF_EXPERTS_MOST = 1024 };
 struct gguf_arch {
 	const char *name;       /* general.architecture, and the prefix of its keys */
 	const char *model_type; /* of config.json */
 	bool permuted;          /* rows of Q and K are in the order of the original Llama code */
 	enum gguf_norms norms;
+	enum gguf_experts experts;
+	/* The weights of a token's experts are divided by their sum: llama.cpp knows it by the
+	 * family alone. */
+	bool whole;
 	bool fused_up;  /* ffn_up is gate and up */
 	bool plus_one;  /* the weights of norms are stored plus one */
 	bool partial;   /* part of a head may rotate */
@@ -32,16 +39,20 @@ struct gguf_arch {
 	bool tied;
 };
 
-const struct gguf_arch *gguf_arch_find(const char *name);      /* NULL: not supported */
+/* NULL: not supported. Of `llama` the one without experts. */
+const struct gguf_arch *gguf_arch_find(const char *name);
 const struct gguf_arch *gguf_arch_for(const char *model_type); /* the same */
 const char *gguf_arch_names(char *s, size_t cap);              /* "llama, qwen2, ..." in s */
 
 /* Translates a tensor's name; false when it belongs to none of these families. *layer_p: its layer,
- * or -1. */
+ * or -1. A GGUF has one tensor for all experts of a layer, whose name in Hugging Face has a star in
+ * place of the number; from there *expert_p is the number, or -1. */
 bool gguf_name_to_hf(const struct gguf_arch *a, const char *gguf_name, struct buf *out,
 		     int64_t *layer_p);
 bool gguf_name_from_hf(const struct gguf_arch *a, const char *hf_name, struct buf *out,
-		       int64_t *layer_p);
+		       int64_t *layer_p, int64_t *expert_p);
+/* The name of one expert's tensor. */
+void gguf_expert_name(const char *starred, int64_t expert, struct buf *out);
 
 /* In a permuted file the rows of each head are interleaved: the file's row head*D + 2j + half is
  * row head*D + half*D/2 + j of Hugging Face. The row of the file that holds a row of Hugging Face,

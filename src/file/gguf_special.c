@@ -42,6 +42,29 @@ static int check_layer_types(const struct gguf_maker *m, int64_t every, struct e
 	return 0;
 }
 
+/* How many experts there are and a token has. The width of an expert is `wide`, or else the model's
+ * own feed-forward width. */
+static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, int64_t used,
+		       struct err *e)
+{
+	bool whole = m->s->arch->experts == GGUF_EXPERTS_SPARSE;
+	TRY(json_opt_int(m->c, m->where, "num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
+	TRY(json_opt_int(m->c, m->where, "num_local_experts", 1, GGUF_EXPERTS_MOST, &n, e));
+	TRY(json_opt_int(m->c, m->where, "num_experts_per_tok", 1, n, &used, e));
+	TRY(json_opt_bool(m->c, m->where, "norm_topk_prob", &whole, e));
+	if (whole != m->s->arch->whole)
+		return no_place(m, "norm_topk_prob", e);
+	m->s->experts = n;
+	maker_u32(m, "expert_count", n);
+	maker_u32(m, "expert_used_count", used);
+	if (wide) {
+		int64_t width = 768;
+		TRY(json_opt_int(m->c, m->where, wide, 1, INT32_MAX, &width, e));
+		maker_u32(m, "expert_feed_forward_length", width);
+	}
+	return 0;
+}
+
 /* Mistral: always when given. */
 static int special_llama(const struct gguf_maker *m, struct err *e)
 {
@@ -51,7 +74,7 @@ static int special_llama(const struct gguf_maker *m, struct err *e)
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
 	if (n && used)
 		maker_u32(m, "attention.sliding_window", n);
-	return 0;
+	return m->s->arch->experts ? put_experts(m, NULL, 8, 2, e) : 0;
 }
 
 /* Qwen and SmolLM3: a window only when asked for, which the file cannot say. */
@@ -60,6 +83,19 @@ static int special_qwen(const struct gguf_maker *m, struct err *e)
 	int64_t n = 0;
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
 	return n ? refuse(m, "use_sliding_window", e) : 0;
+}
+
+static int special_qwen3moe(const struct gguf_maker *m, struct err *e)
+{
+	TRY(refuse(m, "attention_bias", e));
+	TRY(put_experts(m, "moe_intermediate_size", 128, 8, e));
+	return special_qwen(m, e);
+}
+
+static int special_olmoe(const struct gguf_maker *m, struct err *e)
+{
+	TRY(refuse(m, "attention_bias", e));
+	return put_experts(m, NULL, 64, 8, e);
 }
 
 static int special_smollm3(const struct gguf_maker *m, struct err *e)
@@ -181,11 +217,12 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		const char *arch;
 		int (*put)(const struct gguf_maker *m, struct err *e);
 	} rows[] = {
-		{ "llama", special_llama },     { "qwen2", special_qwen },
-		{ "qwen3", special_qwen },      { "granite", special_granite },
-		{ "smollm3", special_smollm3 }, { "olmo2", special_no_bias },
-		{ "gemma", special_gemma },     { "gemma2", special_gemma2 },
-		{ "gemma3", special_gemma3 },   { "phi3", special_phi3 },
+		{ "llama", special_llama },       { "qwen2", special_qwen },
+		{ "qwen3", special_qwen },        { "granite", special_granite },
+		{ "smollm3", special_smollm3 },   { "olmo2", special_no_bias },
+		{ "gemma", special_gemma },       { "gemma2", special_gemma2 },
+		{ "gemma3", special_gemma3 },     { "phi3", special_phi3 },
+		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		if (!strcmp(rows[i].arch, m->s->arch->name))

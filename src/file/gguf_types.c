@@ -54,7 +54,7 @@ int gguf_matrix_type(enum gguf_out out, const struct gguf_place *p)
 	if (!strcmp(p->name, "output.weight") || (p->tied && !strcmp(p->name, "token_embd.weight")))
 		type = rows[out].head;
 	else if (rows[out].more && p->layer >= 0 && counts_more(p->layer, p->layers) &&
-		 (strstr(p->name, ".attn_v.") || strstr(p->name, ".ffn_down.")))
+		 (strstr(p->name, ".attn_v.") || strstr(p->name, ".ffn_down")))
 		type = rows[out].more;
 	else if (rows[out].more && strstr(p->name, ".attn_qkv."))
 		type = type == GGML_Q4_K ? GGML_Q5_K : GGML_Q6_K;

@@ -29,7 +29,9 @@ struct plan_tensor {
 	const float *factors;
 	/* head_dim: rows are permuted within heads of this width, 0: they are not */
 	int64_t layer, head_dim;
-	bool plus_one; /* as norms of Gemma are stored */
+	int64_t experts;     /* t and those of the other experts, one after the other; 0: t alone */
+	const char *starred; /* their name in Hugging Face with a star for the number */
+	bool plus_one;       /* as norms of Gemma are stored */
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -114,7 +116,7 @@ static int base_type(const struct model_tensor *t)
 static int tensor_type(const struct writer *w, const struct plan_tensor *p)
 {
 	const struct model_tensor *t = p->t;
-	if (t->ndim < 2)
+	if (t->ndim < 2 || strstr(p->name, ".ffn_gate_inp."))
 		return GGML_F32;
 	return gguf_matrix_type(w->out, &(struct gguf_place){ .name = p->name,
 							      .layer = p->layer,
@@ -124,26 +126,59 @@ static int tensor_type(const struct writer *w, const struct plan_tensor *p)
 							      .base = base_type(t) });
 }
 
+/* All experts of a layer are one tensor, which is planned where the first one is. */
+static int plan_experts(struct writer *w, struct plan_tensor *p, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	int64_t layer;
+	int rc = 0;
+	p->experts = w->shape.experts;
+	gguf_name_to_hf(w->shape.arch, p->name, &b, &layer);
+	p->starred = b.failed ? NULL : arena_strdup(&w->mem, b.p);
+	for (int64_t x = 0; p->starred && !rc && x < p->experts; x++) {
+		const struct model_tensor *t;
+		buf_reset(&b);
+		gguf_expert_name(p->starred, x, &b);
+		t = b.failed ? NULL : model_file_find(w->base, b.p);
+		if (!t || t->ndim != p->t->ndim || t->shape[0] != p->t->shape[0] ||
+		    (t->ndim == 2 && t->shape[1] != p->t->shape[1]))
+			rc = err_set(
+				e, ERR_INPUT,
+				"%s: the tensor '%s' is missing or has another shape than that "
+				"of expert 0",
+				model_file_path(w->base), b.failed ? "" : b.p);
+	}
+	buf_release(&b);
+	return p->starred ? rc : err_nomem(e, 128, "a name");
+}
+
 static int plan_tensor(struct writer *w, const struct model_tensor *t, struct err *e)
 {
 	struct plan_tensor *p = &w->t[w->n];
 	struct buf b = BUF_INIT;
-	int64_t layer = -1;
+	int64_t layer = -1, expert = -1;
 	if (is_computed(t->name) || (w->shape.tied && !strcmp(t->name, "lm_head.weight")))
 		return 0;
-	if (!gguf_name_from_hf(w->shape.arch, t->name, &b, &layer) || layer >= w->shape.layers ||
-	    t->ndim < 1 || t->ndim > 2 || !t->count) {
+	if (!gguf_name_from_hf(w->shape.arch, t->name, &b, &layer, &expert) ||
+	    layer >= w->shape.layers || expert >= w->shape.experts || t->ndim < 1 || t->ndim > 2 ||
+	    !t->count) {
 		buf_release(&b);
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: the tensor '%s' has no place in a GGUF of this family",
 			       model_file_path(w->base), t->name);
+	}
+	if (expert > 0) {
+		buf_release(&b);
+		return 0;
 	}
 	p->name = b.failed ? NULL : arena_strdup(&w->mem, b.p);
 	buf_release(&b);
 	if (!p->name)
 		return err_nomem(e, 64, "a name");
 	p->t = t;
-	p->count = t->count;
+	if (!expert)
+		TRY(plan_experts(w, p, e));
+	p->count = t->count * (uint64_t)(p->experts ? p->experts : 1);
 	p->layer = layer;
 	p->type = tensor_type(w, p);
 	p->layer = layer >= 0 ? layer : !strncmp(p->name, "token", 5) ? -1 : INT32_MAX;
@@ -209,12 +244,14 @@ static int write_head(struct writer *w, struct err *e)
 	buf_add(&b, w->pairs.b.p, w->pairs.b.n);
 	for (size_t i = 0; i < w->n; i++) {
 		const struct plan_tensor *p = &w->t[i];
-		int ndim = p->t ? p->t->ndim : 1;
+		int ndim = (p->t ? p->t->ndim : 1) + (p->experts > 0);
 		add_u64(&b, strlen(p->name));
 		buf_adds(&b, p->name);
 		add_u32(&b, (uint32_t)ndim);
-		for (int d = ndim; d-- > 0;) /* fastest first */
+		for (int d = ndim - (p->experts > 0); d-- > 0;) /* fastest first */
 			add_u64(&b, p->t ? (uint64_t)p->t->shape[d] : p->count);
+		if (p->experts)
+			add_u64(&b, (uint64_t)p->experts);
 		add_u32(&b, (uint32_t)p->type);
 		add_u64(&b, at);
 		at += (p->bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -279,10 +316,11 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	return write_bytes(w, w->bytes.p, size, e);
 }
 
-/* Reads whole heads and writes their rows in the order of the file. */
-static int write_tensor(struct writer *w, const struct plan_tensor *p, struct err *e)
+/* Reads whole heads and writes their rows in the order of the file. `name`: of p->t, or of the
+ * same one of another expert. */
+static int write_rows(struct writer *w, const struct plan_tensor *p, const char *name,
+		      struct err *e)
 {
-	static const char zero[ALIGN];
 	const struct model_tensor *t = p->t;
 	uint64_t row = t->count / (uint64_t)t->shape[0];
 	int64_t unit = p->head_dim ? p->head_dim : 1, step = (int64_t)(CHUNK / row) / unit * unit;
@@ -294,7 +332,7 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 		buf_reserve(&w->rows, (uint64_t)n * row * 4 * (p->head_dim ? 2 : 1));
 		TRY(buf_ok(&w->rows, e));
 		float *x = (float *)w->rows.p, *y = x;
-		TRY(w->source(w->ctx, t->name, r, n, x, e));
+		TRY(w->source(w->ctx, name, r, n, x, e));
 		for (uint64_t i = 0; p->plus_one && i < (uint64_t)n * row; i++)
 			x[i] += 1;
 		if (p->head_dim) {
@@ -305,6 +343,23 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 		}
 		TRY(put_numbers(w, p, y, (uint64_t)n * row, e));
 	}
+	return 0;
+}
+
+static int write_tensor(struct writer *w, const struct plan_tensor *p, struct err *e)
+{
+	static const char zero[ALIGN];
+	struct buf name = BUF_INIT;
+	int rc = p->experts ? 0 : write_rows(w, p, p->t->name, e);
+	for (int64_t x = 0; x < p->experts && !rc; x++) {
+		buf_reset(&name);
+		gguf_expert_name(p->starred, x, &name);
+		rc = buf_ok(&name, e);
+		if (!rc)
+			rc = write_rows(w, p, name.p, e);
+	}
+	buf_release(&name);
+	TRY(rc);
 	return w->at % ALIGN ? write_bytes(w, zero, ALIGN - w->at % ALIGN, e) : 0;
 }
 
@@ -332,11 +387,12 @@ static int write_file(struct writer *w, const char *path, struct err *e)
 
 /* ---- adapters ---- */
 
-/* One half of a pair: rows of `columns` numbers, of B in the order of the file. */
+/* One half of a pair: rows of `columns` numbers, of B in the order of the file. Those of all
+ * experts of a layer are one: v (experts), NULL where an expert has no adapter. */
 struct half {
 	char name[96];
-	const float *v;
-	int64_t rows, columns, head_dim;
+	const float **v;
+	int64_t rows, columns, head_dim, experts;
 };
 
 /* One alpha stands for all modules, a reader divides it by each rank. */
@@ -358,30 +414,49 @@ static int check_adapter(const struct peft_adapter *ad, struct err *e)
 	return 0;
 }
 
-static int list_halves(const struct writer *w, const struct peft_adapter *ad, struct half *half,
-		       struct err *e)
+/* Half number i of *n_p with this name, or a new one behind them; NULL: no memory, or one of
+ * another shape has the name. */
+static struct half *half_of(struct writer *w, struct half *half, size_t *n_p, const char *name,
+			    char which, int64_t rows, int64_t columns, bool expert)
+{
+	struct half h = { .rows = rows,
+			  .columns = columns,
+			  .experts = expert ? w->shape.experts : 0 };
+	snprintf(h.name, sizeof h.name, "%.64s.lora_%c", name, which);
+	for (size_t i = *n_p; expert && i-- > 0;)
+		if (!strcmp(half[i].name, h.name))
+			return half[i].rows == rows && half[i].columns == columns ? &half[i] : NULL;
+	h.v = arena_alloc(&w->mem, (size_t)(expert ? h.experts : 1) * sizeof *h.v);
+	if (!h.v)
+		return NULL;
+	half[*n_p] = h;
+	return &half[(*n_p)++];
+}
+
+static int list_halves(struct writer *w, const struct peft_adapter *ad, struct half *half,
+		       size_t *n_p, struct err *e)
 {
 	for (size_t i = 0; i < ad->npair; i++) {
 		const struct peft_pair *p = &ad->pair[i];
 		struct buf name = BUF_INIT, full = BUF_INIT;
-		int64_t layer = -1;
+		int64_t layer = -1, x = -1;
 		buf_addf(&full, "%s.weight", p->module);
 		bool known = !full.failed &&
-			     gguf_name_from_hf(w->shape.arch, full.p, &name, &layer) &&
-			     !name.failed && layer < w->shape.layers && name.n < 64;
+			     gguf_name_from_hf(w->shape.arch, full.p, &name, &layer, &x) &&
+			     !name.failed && layer < w->shape.layers && x < w->shape.experts &&
+			     name.n < 64;
 		if (known) {
 			bool turned =
 				w->shape.arch->permuted && (strstr(full.p, "self_attn.q_proj.") ||
 							    strstr(full.p, "self_attn.k_proj."));
-			half[2 * i] = (struct half){ .v = p->a, .rows = p->r, .columns = p->in };
-			half[2 * i + 1] =
-				(struct half){ .v = p->b,
-					       .rows = p->out,
-					       .columns = p->r,
-					       .head_dim = turned ? w->shape.head_dim : 0 };
-			snprintf(half[2 * i].name, sizeof half->name, "%.64s.lora_a", name.p);
-			snprintf(half[2 * i + 1].name, sizeof half->name, "%.64s.lora_b", name.p);
-			known = !turned || p->out % w->shape.head_dim == 0;
+			struct half *a = half_of(w, half, n_p, name.p, 'a', p->r, p->in, x >= 0);
+			struct half *b = half_of(w, half, n_p, name.p, 'b', p->out, p->r, x >= 0);
+			known = a && b && (!turned || p->out % w->shape.head_dim == 0);
+			if (known) {
+				a->v[x < 0 ? 0 : x] = p->a;
+				b->v[x < 0 ? 0 : x] = p->b;
+				b->head_dim = turned ? w->shape.head_dim : 0;
+			}
 		}
 		buf_release(&name);
 		buf_release(&full);
@@ -398,10 +473,18 @@ static int write_halves(struct writer *w, const struct half *half, size_t n, str
 	static const char zero[ALIGN];
 	for (size_t i = 0; i < n; i++) {
 		const struct half *h = &half[i];
-		uint64_t row = (uint64_t)h->columns * 4;
-		for (int64_t r = 0; r < h->rows; r++) {
-			int64_t from = h->head_dim ? hf_row_of_gguf(r, h->head_dim) : r;
-			TRY(write_bytes(w, h->v + from * h->columns, row, e));
+		const uint64_t row = (uint64_t)h->columns * 4;
+		const int64_t parts = h->experts ? h->experts : 1;
+		buf_reset(&w->rows);
+		buf_reserve(&w->rows, row);
+		TRY(buf_ok(&w->rows, e));
+		memset(w->rows.p, 0, row);
+		for (int64_t k = 0; k < parts * h->rows; k++) {
+			const int64_t r = k % h->rows,
+				      from = h->head_dim ? hf_row_of_gguf(r, h->head_dim) : r;
+			const float *v = h->v[k / h->rows];
+			TRY(write_bytes(w, v ? (const void *)(v + from * h->columns) : w->rows.p,
+					row, e));
 		}
 		if (w->at % ALIGN)
 			TRY(write_bytes(w, zero, ALIGN - w->at % ALIGN, e));
@@ -429,11 +512,15 @@ static int adapter_head(struct writer *w, const struct half *half, size_t n,
 	buf_add(b, w->pairs.b.p, w->pairs.b.n);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t bytes = (uint64_t)half[i].rows * (uint64_t)half[i].columns * 4;
+		if (half[i].experts)
+			bytes *= (uint64_t)half[i].experts;
 		add_u64(b, strlen(half[i].name));
 		buf_adds(b, half[i].name);
-		add_u32(b, 2);
+		add_u32(b, half[i].experts ? 3 : 2);
 		add_u64(b, (uint64_t)half[i].columns);
 		add_u64(b, (uint64_t)half[i].rows);
+		if (half[i].experts)
+			add_u64(b, (uint64_t)half[i].experts);
 		add_u32(b, GGML_F32);
 		add_u64(b, at);
 		at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -448,14 +535,14 @@ int gguf_write_adapter(const char *path, struct model_file *base, const struct p
 {
 	struct writer w = { .base = base, .pairs = { BUF_INIT, 0 } };
 	struct buf head = BUF_INIT;
-	size_t n = 2 * ad->npair;
-	struct half *half = mem_array(n ? n : 1, sizeof *half);
+	size_t n = 0;
+	struct half *half = mem_array(2 * ad->npair + 1, sizeof *half);
 	int rc = half ? check_adapter(ad, e)
-		      : err_nomem(e, n * sizeof *half, "the adapter's tensors");
+		      : err_nomem(e, ad->npair * sizeof *half, "the adapter's tensors");
 	if (rc >= 0)
 		rc = gguf_meta(base, NULL, &w.shape, e);
 	if (rc >= 0)
-		rc = list_halves(&w, ad, half, e);
+		rc = list_halves(&w, ad, half, &n, e);
 	if (rc >= 0)
 		rc = adapter_head(&w, half, n, ad, &head, e);
 	if (rc >= 0)
@@ -471,7 +558,9 @@ int gguf_write_adapter(const char *path, struct model_file *base, const struct p
 	}
 	mem_free(half);
 	buf_release(&head);
+	buf_release(&w.rows);
 	buf_release(&w.pairs.b);
+	arena_release(&w.mem);
 	return rc;
 }
 
