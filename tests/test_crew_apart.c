@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "crew/apart.h"
-#include "coord/patience.h"
+#include "crew/patience.h"
 
 static const int64_t second = 1000000000;
 

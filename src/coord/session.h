@@ -12,9 +12,9 @@
 #define HS_COORD_SESSION_H
 
 #include "coord/links.h"
-#include "coord/patience.h"
 #include "coord/seat.h"
 #include "crew/crew.h"
+#include "crew/patience.h"
 #include "job/job.h"
 #include "job/placement.h"
 #include "net/frame.h"

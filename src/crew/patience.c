@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* patience.c - see patience.h. */
-#include "coord/patience.h"
+#include "crew/patience.h"
 
 #include <math.h>
 

@@ -6,8 +6,8 @@
  * that are alive and stuck: a driver that hangs, a process that swaps, a bug. Every tenth of the
  * limit workers send their state (PROGRESS). A worker that has its inputs and does not advance
  * counts as lost; one that waits for it does not. */
-#ifndef HS_COORD_PATIENCE_H
-#define HS_COORD_PATIENCE_H
+#ifndef HS_CREW_PATIENCE_H
+#define HS_CREW_PATIENCE_H
 
 #include <stdbool.h>
 
