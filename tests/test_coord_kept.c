@@ -22,6 +22,7 @@
 #include "worker/kept.h"
 #include "job/job.h"
 #include "proto/record.h"
+#include "support/player.h"
 #include "support/tiny.h"
 
 static struct err err;
@@ -41,31 +42,15 @@ struct offer {
 	unsigned how;
 };
 
-struct player {
-	struct net *net;
-	struct link *link;
-	pthread_t thread;
+struct keeper {
+	struct player w;
 	struct offer o;
 	struct job *job;
-	uint64_t id, asked;
-	uint32_t number;
+	uint64_t asked;
 };
 
-static void say(struct player *w, enum frame_kind kind, const void *p, size_t n)
-{
-	struct err e = { 0 };
-	struct frame f = { .kind = kind,
-			   .job = w->id,
-			   .epoch = FRAME_EPOCH(4, 0),
-			   .from = w->number,
-			   .to = FRAME_COORDINATOR,
-			   .size = n,
-			   .payload = p };
-	link_send_frame(w->link, &f, net_in(5), &e);
-}
-
 /* Number i of every array of a state is step + i. */
-static void say_state(struct player *w)
+static void say_state(struct keeper *w)
 {
 	struct err e = { 0 };
 	size_t n;
@@ -83,13 +68,13 @@ static void say_state(struct player *w)
 			snprintf(m.name, sizeof m.name, "%s", p->name);
 			snprintf(m.what, sizeof m.what, "%s", k ? p->kind[k - 1].name : "value");
 			if (state_write(&m, out, (b - a) * 4 + 600, &n, &e) >= 0 && b > a)
-				say(w, FRAME_STATE, out, n);
+				player_say(&w->w, FRAME_STATE, 0, 0, out, n);
 			mem_free(v);
 			mem_free(out);
 		}
 }
 
-static void say_kept(struct player *w)
+static void say_kept(struct keeper *w)
 {
 	unsigned char out[RECORD_FIELDS];
 	struct err e = { 0 };
@@ -101,29 +86,23 @@ static void say_kept(struct player *w)
 					.rules = RULES_NOW } };
 	w->asked++;
 	if (w->o.how & DIES) {
-		link_close(w->link);
-		w->link = NULL;
+		link_close(w->w.link);
+		w->w.link = NULL;
 		return;
 	}
 	if (record_write(&r, out, sizeof out, &n, &e) < 0)
 		return;
-	say(w, FRAME_RECORD, out, n);
+	player_say(&w->w, FRAME_RECORD, 0, 0, out, n);
 	say_state(w);
-	say(w, FRAME_SAVED, NULL, 0);
+	player_say(&w->w, FRAME_SAVED, 0, 0, NULL, 0);
 }
 
 static void *play(void *ctx)
 {
-	struct player *w = ctx;
+	struct keeper *w = ctx;
 	struct net_msg m;
 	struct frame f;
-	struct hello h;
 	struct err e = { 0 };
-	if (net_accept(w->net, net_in(20), &w->link, &e) != 1 ||
-	    link_recv_frame(w->link, net_in(20), &m, &f, &e) != 1 || hello_read(&f, &h, &e) < 0)
-		return NULL;
-	net_msg_release(&m);
-	w->id = h.job;
 	struct welcome c = { .backend = "cpu",
 			     .device = "played",
 			     .formats = 1,
@@ -133,9 +112,9 @@ static void *play(void *ctx)
 			     .kept_step = w->o.step,
 			     .kept_origin = w->o.origin,
 			     .kept_plan = w->o.plan };
-	memcpy(c.id, h.to, sizeof c.id);
-	welcome_send(w->link, &c, net_in(5), &e);
-	while (w->link && link_recv_frame(w->link, net_in(20), &m, &f, &e) == 1) {
+	if (!player_meet(&w->w, &c))
+		return NULL;
+	while (w->w.link && link_recv_frame(w->w.link, net_in(20), &m, &f, &e) == 1) {
 		const enum frame_kind kind = f.kind;
 		net_msg_release(&m);
 		if (kind == FRAME_SAVE)
@@ -150,9 +129,9 @@ static void *play(void *ctx)
 static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uint64_t *asked)
 {
 	static int serial;
-	static const char *const id[PLAYERS] = { "a", "b", "c" };
+	char name[32];
 	struct tiny t;
-	struct player w[PLAYERS];
+	struct keeper w[PLAYERS];
 	struct seat_spec seat[PLAYERS];
 	struct session *s;
 	struct job job;
@@ -162,16 +141,11 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	struct config *c =
 		tiny_config(&t, "run", (const char *const[]){ "compute_dtype=float32", NULL });
 	MUST(job_open(c, DT_F32, NULL, &job, &err));
-	serial++;
+	snprintf(name, sizeof name, "kept-%d", serial++);
+	players_seats(seat, PLAYERS, name);
 	for (int i = 0; i < PLAYERS; i++) {
-		seat[i] = (struct seat_spec){
-			.kind = SEAT_REMOTE, .id = id[i], .host = "here", .device = "cpu"
-		};
-		snprintf(seat[i].address, sizeof seat[i].address, "kept-%d-%d", serial, i);
-		w[i] = (struct player){ .o = o[i], .job = &job, .number = FRAME_MEMBER(i) };
-		MUST(net_open("loop", &(struct net_options){ 0 }, &w[i].net, &err));
-		MUST(net_listen(w[i].net, seat[i].address, NULL, &err));
-		assert_int_equal(pthread_create(&w[i].thread, NULL, play, &w[i]), 0);
+		w[i] = (struct keeper){ .o = o[i], .job = &job, .w.epoch = FRAME_EPOCH(4, 0) };
+		player_begin(&w[i].w, &seat[i], i, play, &w[i]);
 	}
 	const struct session_options so = {
 		.seat = seat, .n = PLAYERS, .join_timeout = 20, .run = RUN, .term = 4
@@ -194,11 +168,8 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	*asked = 0;
 	session_close(s, NULL);
 	for (int i = 0; i < PLAYERS; i++) {
-		pthread_join(w[i].thread, NULL);
+		player_end(&w[i].w);
 		*asked += w[i].asked;
-		if (w[i].link)
-			link_close(w[i].link);
-		net_close(w[i].net, 0);
 	}
 	buf_release(&record);
 	job_close(&job);

@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "coord/session.h"
 #include "job/job.h"
+#include "support/player.h"
 #include "support/tiny.h"
 #include "train/round.h"
 #include "engine/beat.h"
@@ -37,7 +38,7 @@ static struct err err;
 			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
 	} while (0)
 
-enum { MOST = 6, MICROBATCHES = 8 };
+enum { MOST = PLAYERS_MOST, MICROBATCHES = 8 };
 
 struct place {
 	struct tiny t;
@@ -63,17 +64,6 @@ static void place_remove(struct place *p)
 	tiny_remove(&p->t);
 }
 
-static void seats_make(struct seat_spec *seat, int n, const char *name)
-{
-	static const char *const id[MOST] = { "a", "b", "c", "d", "e", "f" };
-	for (int i = 0; i < n; i++) {
-		seat[i] = (struct seat_spec){
-			.kind = SEAT_REMOTE, .id = id[i], .host = "here", .device = "cpu"
-		};
-		snprintf(seat[i].address, sizeof seat[i].address, "session-%s-%d", name, i);
-	}
-}
-
 static void place_layers(struct placement *p, int stages, int chunks, int layers,
 			 const char *schedule)
 {
@@ -93,32 +83,19 @@ static void place_layers(struct placement *p, int stages, int chunks, int layers
 /* What a played worker does after READY, until told to end. */
 enum act { SILENT, STUCK, ADVANCES, TWICE, LEAVES, NOT_READY, GIVES_UP, FOREIGN, OVERLAPS };
 
-struct player {
-	struct net *net;
-	struct link *link;
-	pthread_t thread;
+struct actor {
+	struct player w;
 	enum act act;
-	uint64_t job;
-	uint32_t member;
 	atomic_bool end;
 };
 
-static void say(struct player *w, enum frame_kind kind, uint64_t step, uint32_t m, const void *p,
+static void say(struct actor *w, enum frame_kind kind, uint64_t step, uint32_t m, const void *p,
 		size_t n)
 {
-	struct err e = { 0 };
-	struct frame f = { .kind = kind,
-			   .job = w->job,
-			   .step = step,
-			   .from = w->member,
-			   .to = FRAME_COORDINATOR,
-			   .microbatch = m,
-			   .size = n,
-			   .payload = p };
-	link_send_frame(w->link, &f, net_in(5), &e);
+	player_say(&w->w, kind, step, m, p, n);
 }
 
-static void say_progress(struct player *w, enum progress_state state, uint32_t at)
+static void say_progress(struct actor *w, enum progress_state state, uint32_t at)
 {
 	unsigned char out[64];
 	size_t n;
@@ -128,7 +105,7 @@ static void say_progress(struct player *w, enum progress_state state, uint32_t a
 	say(w, FRAME_PROGRESS, 1, 0, out, n);
 }
 
-static void say_loss(struct player *w, uint32_t m)
+static void say_loss(struct actor *w, uint32_t m)
 {
 	unsigned char out[64];
 	size_t n;
@@ -139,7 +116,7 @@ static void say_loss(struct player *w, uint32_t m)
 
 /* Sends STATE of a parameter of the first stage, twice. FOREIGN: the second stage sends it, which
  * does not hold it. OVERLAPS: the first stage sends it, and the second time is one too many. */
-static void say_state(struct player *w)
+static void say_state(struct actor *w)
 {
 	static const float v[4] = { 1, 2, 3, 4 };
 	unsigned char out[600];
@@ -154,7 +131,7 @@ static void say_state(struct player *w)
 		say(w, FRAME_STATE, 1, 0, out, n);
 }
 
-static void act(struct player *w)
+static void act(struct actor *w)
 {
 	unsigned char out[200];
 	size_t n;
@@ -196,22 +173,16 @@ static void act(struct player *w)
 
 static void *play(void *ctx)
 {
-	struct player *w = ctx;
+	struct actor *w = ctx;
 	struct net_msg m;
 	struct frame f;
-	struct hello h;
 	struct err e = { 0 };
 	unsigned char out[64];
 	size_t n;
-	if (net_accept(w->net, net_in(20), &w->link, &e) != 1 ||
-	    link_recv_frame(w->link, net_in(20), &m, &f, &e) != 1 || hello_read(&f, &h, &e) < 0)
+	if (!player_meet(&w->w,
+			 &(struct welcome){ .backend = "cpu", .device = "played", .formats = 1 }))
 		return NULL;
-	net_msg_release(&m);
-	w->job = h.job;
-	struct welcome c = { .backend = "cpu", .device = "played", .formats = 1 };
-	memcpy(c.id, h.to, sizeof c.id);
-	welcome_send(w->link, &c, net_in(5), &e);
-	while (w->act != NOT_READY && link_recv_frame(w->link, net_in(20), &m, &f, &e) == 1) {
+	while (w->act != NOT_READY && link_recv_frame(w->w.link, net_in(20), &m, &f, &e) == 1) {
 		uint64_t step = f.step;
 		enum frame_kind kind = f.kind;
 		net_msg_release(&m);
@@ -232,7 +203,7 @@ static void *play(void *ctx)
 
 struct stage_play {
 	struct place p;
-	struct player w[2];
+	struct actor w[2];
 	struct seat_spec seat[2];
 	struct placement place;
 	struct session *s;
@@ -248,14 +219,11 @@ static void stage_set(struct stage_play *x, enum act first, enum act second, boo
 	memset(x, 0, sizeof *x);
 	snprintf(name, sizeof name, "%d", serial++);
 	place_make(&x->p, 2, "gradient_accumulation_steps=3");
-	seats_make(x->seat, 2, name);
+	players_seats(x->seat, 2, name);
 	for (int i = 0; i < 2; i++) {
-		struct player *w = &x->w[i];
+		struct actor *w = &x->w[i];
 		w->act = i ? second : first;
-		w->member = FRAME_MEMBER(i);
-		MUST(net_open("loop", &(struct net_options){ 0 }, &w->net, &err));
-		MUST(net_listen(w->net, x->seat[i].address, NULL, &err));
-		assert_int_equal(pthread_create(&w->thread, NULL, play, w), 0);
+		player_begin(&w->w, &x->seat[i], i, play, w);
 	}
 	const struct session_options o = { .seat = x->seat, .n = 2, .join_timeout = 20 };
 	MUST(session_join(&x->p.job, &o, &x->s, &err));
@@ -271,12 +239,8 @@ static void stage_clear(struct stage_play *x)
 	for (int i = 0; i < 2; i++)
 		atomic_store(&x->w[i].end, true);
 	session_close(x->s, NULL);
-	for (int i = 0; i < 2; i++) {
-		pthread_join(x->w[i].thread, NULL);
-		if (x->w[i].link)
-			link_close(x->w[i].link);
-		net_close(x->w[i].net, 0);
-	}
+	for (int i = 0; i < 2; i++)
+		player_end(&x->w[i].w);
 	rounds_release(&x->r);
 	arena_release(&x->a);
 	place_remove(&x->p);
@@ -448,7 +412,7 @@ static void state_that_was_not_asked_for(void **state)
 /* ---- joining ---- */
 
 struct late {
-	struct player w;
+	struct actor a;
 	char address[NET_ADDRESS];
 };
 
@@ -458,10 +422,10 @@ static void *listen_late(void *ctx)
 	struct late *l = ctx;
 	struct err e = { 0 };
 	usleep(300000);
-	if (net_listen(l->w.net, l->address, NULL, &e) < 0)
+	if (net_listen(l->a.w.net, l->address, NULL, &e) < 0)
 		return NULL;
 	usleep(900000); /* it answers only after the other process has ended */
-	return play(&l->w);
+	return play(&l->a);
 }
 
 /* Somebody starts a worker by hand while the coordinator starts it too: its own process finds the
@@ -472,7 +436,7 @@ static void started_by_hand_at_the_same_moment(void **state)
 	static char *const program[] = { "/bin/sh", "-c", "sleep 0.8; exit 1", NULL };
 	static char *const ends[] = { "/bin/sh", "-c", "exit 1", NULL };
 	struct place p;
-	struct late l = { .w = { .act = NOT_READY } };
+	struct late l = { .a = { .act = NOT_READY } };
 	struct session *s;
 	struct seat_spec seat = {
 		.kind = SEAT_PROCESS, .id = "a", .host = "here", .device = "cpu", .by_port = true
@@ -483,16 +447,14 @@ static void started_by_hand_at_the_same_moment(void **state)
 	place_make(&p, 2, "gradient_accumulation_steps=3");
 	snprintf(seat.address, sizeof seat.address, "127.0.0.7:%d", 20000 + getpid() % 20000);
 	memcpy(l.address, seat.address, sizeof l.address);
-	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &l.w.net, &err));
+	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &l.a.w.net, &err));
 	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &o.net, &err));
-	assert_int_equal(pthread_create(&l.w.thread, NULL, listen_late, &l), 0);
+	assert_int_equal(pthread_create(&l.a.w.thread, NULL, listen_late, &l), 0);
 	MUST(session_join(&p.job, &o, &s, &err));
 	assert_int_equal(session_members(s), 1);
-	atomic_store(&l.w.end, true);
+	atomic_store(&l.a.end, true);
 	session_close(s, NULL);
-	pthread_join(l.w.thread, NULL);
-	link_close(l.w.link);
-	net_close(l.w.net, 0);
+	player_end(&l.a.w);
 	/* one that ends while nobody listens is an error at once */
 	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &o.net, &err));
 	o.program = ends;
@@ -502,6 +464,41 @@ static void started_by_hand_at_the_same_moment(void **state)
 }
 
 /* ---- what a worker fetches ---- */
+
+/* A worker that goes between HELLO and WELCOME is not there yet: it is dialled again, and joins when
+ * it answers. One that never does is missed like one that is not there. */
+static void gone_before_it_answered(void **state)
+{
+	(void)state;
+	struct place p;
+	struct actor w = { .w.goes = 2, .act = NOT_READY };
+	struct seat_spec seat;
+	struct session *s;
+	struct session_options o = { .seat = &seat, .n = 1, .join_timeout = 20 };
+	struct net *net;
+	struct link *l;
+	place_make(&p, 2, "gradient_accumulation_steps=3");
+	players_seats(&seat, 1, "gone");
+	player_begin(&w.w, &seat, 0, play, &w);
+	MUST(session_join(&p.job, &o, &s, &err));
+	assert_int_equal(session_there(s), 1);
+	atomic_store(&w.end, true);
+	session_close(s, NULL);
+	player_end(&w.w);
+	w = (struct actor){ .w.goes = 100 };
+	players_seats(&seat, 1, "goes");
+	player_begin(&w.w, &seat, 0, play, &w);
+	o.join_timeout = 1.5;
+	assert_int_equal(session_join(&p.job, &o, &s, &err), ERR_NET);
+	says("did not join within 1.5 s");
+	says("worker 'a'");
+	MUST(net_open("loop", &(struct net_options){ 0 }, &net, &err)); /* it need not wait */
+	MUST(net_connect(net, seat.address, NULL, net_in(5), &l, &err));
+	link_close(l);
+	player_end(&w.w);
+	net_close(net, 0);
+	place_remove(&p);
+}
 
 /* A coordinator offers `n` tensors. The worker must refuse them in one line that says `word`. */
 static void offer(const struct place *p, const struct blob_head *h, uint32_t n, uint64_t limit,
@@ -620,7 +617,7 @@ static void a_dial_that_fails_at_once(void **state)
 	for (int kind = SEAT_THREAD; kind <= SEAT_PROCESS; kind++) {
 		/* an address of the loop transport is no address for tls */
 		static const char *const argv[] = { "/bin/sh", "-c", "exec sleep 1000", NULL };
-		seats_make(seat, 1, kind == SEAT_THREAD ? "thread" : "process");
+		players_seats(seat, 1, kind == SEAT_THREAD ? "thread" : "process");
 		seat[0].kind = (enum seat_kind)kind;
 		struct session_options o = {
 			.seat = seat, .n = 1, .join_timeout = 1, .program = (char *const *)argv
@@ -683,7 +680,7 @@ static void figures_of(struct place *p, const char *name, const struct shape *k,
 	size_t m;
 	for (int i = 0; i < k->stages; i++)
 		n += k->members[i];
-	seats_make(seat, n, name);
+	players_seats(seat, n, name);
 	for (int i = 0; i < n; i++) {
 		snprintf(w[i].id, sizeof w[i].id, "%s", seat[i].id);
 		MUST(net_open("loop", &(struct net_options){ .window = window }, &w[i].net, &err));
@@ -781,6 +778,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_sent_says_why),
 		cmocka_unit_test(losses_and_wishes_are_events),
 		cmocka_unit_test(started_by_hand_at_the_same_moment),
+		cmocka_unit_test(gone_before_it_answered),
 		cmocka_unit_test(state_that_was_not_asked_for),
 		cmocka_unit_test(offers_that_no_plan_needs),
 		cmocka_unit_test(a_worker_says_what_it_is_at),

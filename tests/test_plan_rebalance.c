@@ -297,6 +297,27 @@ static void a_slow_link(void **state)
 	sim_end(&s);
 }
 
+/* A link that is slow and fast in turns is named, but not for each turn; nor again at once when one
+ * of its ends was lost and has come back. */
+static void a_link_that_flickers(void **state)
+{
+	struct sim s;
+	int from, news = 0;
+	enum drift_way way;
+	(void)state;
+	sim_begin(&s, NULL, planner_default());
+	run(&s, 20, fast, 1);
+	for (int i = 0; i < 600; i++) {
+		measure(&s, fast, i / 12 % 2 ? 1 : 8);
+		news += drift_link_news(&s.drift, &from, &way) != 0;
+		if (i == 300)
+			drift_forget(&s.drift, 1);
+	}
+	printf("  50 changes of a link: %d times said\n", news);
+	assert_true(news >= 2 && news <= 8);
+	sim_end(&s);
+}
+
 /* One slow worker is not a busy machine. */
 static void all_are_slow(void **state)
 {
@@ -380,6 +401,7 @@ int main(void)
 		cmocka_unit_test(throttled_and_released),
 		cmocka_unit_test(flickers),
 		cmocka_unit_test(a_slow_link),
+		cmocka_unit_test(a_link_that_flickers),
 		cmocka_unit_test(shares_first),
 		cmocka_unit_test(all_are_slow),
 		cmocka_unit_test(not_worth_it),

@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/crew_site.h"
 #include "support/long.h"
-#include "support/site.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -29,42 +29,12 @@
 	"coordinator_timeout: 60\neval_steps: 3\nsample_prompts: ['a, b']\n"                       \
 	"sample_steps: 7\nsample_max_tokens: 3\nreduce_order: exact\n"
 #define STEPS "max_steps=60", "val_set_size=2", "save_steps=30", "peer_timeout=5", "join_timeout=30"
-enum { WORKERS = 4, LIMIT = 90 /* seconds */ };
 
-static const char *const plan[] = {
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 3}, {id: c, start: 3, "
-	"end: 5}, {id: d, start: 5, end: 6}]",
-	"shard_plan=[{id: [a, b], start: 0, end: 3}, {id: [c, d], share: [2, 1], start: 3, end: "
-	"6}]",
-	"shard_plan=[{id: [a, b, c, d], share: [1, 2, 1, 1], start: 0, end: 6}]",
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c, d], start: 2, end: 6}]",
-};
 static const char *const more[] = { "shard=none", "shard=optimizer", "snapshot_to=disk" };
-
-static struct process worker(const struct site *s, int i)
-{
-	char word[3] = { (char)('a' + i), 0 };
-	struct process p =
-		site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=5", NULL);
-	until(&p, "listens");
-	return p;
-}
 
 static struct process train(const struct site *s, int k)
 {
-	return site_start(s, "train", "two.yaml", plan[k % 4], STEPS, more[k % 3], NULL);
-}
-
-static bool waits_for(const struct process *p, const char *what)
-{
-	for (int64_t end = clock_now() + (int64_t)LIMIT * 1000000000; clock_now() < end;
-	     usleep(500)) {
-		if (says(p, what))
-			return true;
-		if (says(p, "adapter in") || says(p, "error"))
-			return false;
-	}
-	return false;
+	return site_start(s, "train", "two.yaml", crew_plan[k % 4], STEPS, more[k % 3], NULL);
 }
 
 static void make(struct site *s, struct process *w)
@@ -74,28 +44,15 @@ static void make(struct site *s, struct process *w)
 	site_configuration(s, "two", WORKERS, EXTRA);
 	struct process p = site_start(s, "train", "one.yaml", STEPS, NULL);
 	must_succeed(&p);
-	for (int i = 0; i < WORKERS; i++)
-		w[i] = worker(s, i);
-}
-
-static void same_samples(const struct site *s)
-{
-	size_t n, n2;
-	char *one = tiny_read(&s->t, "one/samples.jsonl", &n),
-	     *two = tiny_read(&s->t, "two/samples.jsonl", &n2);
-	if (n != n2 || memcmp(one, two, n))
-		fail_msg("other samples: %.*s\nand %.*s", (int)n, one, (int)n2, two);
-	mem_free(one);
-	mem_free(two);
+	start_workers(s, w);
 }
 
 static void ends_alike(const struct site *s, const struct process *p, const struct process *w)
 {
 	must_succeed(p);
-	for (int i = 0; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
+	workers_end(w, 0);
 	same_result(s, "one", "two", true);
-	same_samples(s);
+	same_samples(s, "one", "two");
 	no_torn_checkpoint(s, "two");
 }
 
@@ -118,8 +75,7 @@ static void killed_again_and_again(void **state)
 		if (stopped < WORKERS)
 			kill(w[stopped].pid, SIGSTOP);
 		usleep((useconds_t)(1e6 * rng_uniform(key, at++, 0, 0.02f)));
-		kill(p.pid, SIGKILL);
-		finished(&p, PATIENCE);
+		kill_now(&p);
 		if (stopped < WORKERS)
 			kill(w[stopped].pid, SIGCONT);
 		kills++;
@@ -144,14 +100,14 @@ static void with_a_worker(void **state)
 	make(&s, w);
 	static const char *const said[] = { "without a checkpoint", "step-000030 (auto_resume)" };
 	for (int i = 0; i < 2; i++) {
-		p = site_start(&s, "train", "two.yaml", plan[1 - i], STEPS, NULL);
+		p = site_start(&s, "train", "two.yaml", crew_plan[1 - i], STEPS, NULL);
 		assert_true(waits_for(&p, i ? "step 45/" : "step 10/"));
 		kill(p.pid, SIGKILL);
 		kill(w[1].pid, SIGKILL);
 		finished(&p, PATIENCE);
 		finished(&w[1], PATIENCE);
-		w[1] = worker(&s, 1);
-		p = site_start(&s, "train", "two.yaml", plan[0], STEPS, NULL);
+		w[1] = start_worker(&s, 1);
+		p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, NULL);
 		if (!waits_for(&p, said[i])) {
 			show_log(&p);
 			fail_msg("not '%s'", said[i]);
@@ -160,8 +116,7 @@ static void with_a_worker(void **state)
 			assert_true(says(&p, "what the workers have kept is not all of a state"));
 			break;
 		}
-		kill(p.pid, SIGKILL);
-		finished(&p, PATIENCE);
+		kill_now(&p);
 	}
 	ends_alike(&s, &p, w);
 	tiny_remove(&s.t);
@@ -176,26 +131,23 @@ static void lost_before_the_plan(void **state)
 	if (!test_is_long())
 		return;
 	make(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[2], STEPS, NULL);
 	assert_true(waits_for(&p, "step 10/"));
-	kill(p.pid, SIGKILL);
-	finished(&p, PATIENCE);
+	kill_now(&p);
 	until(&w[2], "waiting up to");
 	until(&w[3], "waiting up to");
 	kill(w[3].pid, SIGSTOP); /* it is waited for */
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
-	w[2] = worker(&s, 2);
-	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	kill_now(&w[2]);
+	w[2] = start_worker(&s, 2);
+	p = site_start(&s, "train", "two.yaml", crew_plan[2], STEPS, NULL);
 	until(&p, "waiting for worker 'd'"); /* for nobody else */
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
+	kill_now(&w[2]);
 	kill(w[3].pid, SIGCONT);
 	if (!waits_for(&p, "'c' is gone")) {
 		show_log(&p);
 		fail_msg("not without it");
 	}
-	w[2] = worker(&s, 2);
+	w[2] = start_worker(&s, 2);
 	ends_alike(&s, &p, w);
 	tiny_remove(&s.t);
 }
@@ -213,8 +165,7 @@ static void an_older_coordinator(void **state)
 		p = train(&s, 0);
 		assert_true(waits_for(&p, i ? "without a checkpoint" : "step 10/"));
 		assert_true(waits_for(&p, "step "));
-		kill(p.pid, SIGKILL);
-		finished(&p, PATIENCE);
+		kill_now(&p);
 		snprintf(path, sizeof path, "%s/two/run.term", s.t.dir);
 		snprintf(old, sizeof old, "%s/old.term", s.t.dir);
 		if (i) {
@@ -229,12 +180,49 @@ static void an_older_coordinator(void **state)
 	must_fail(&p, 1, "it follows a later coordinator of this run (term 2");
 	/* another configuration than that of a run without a checkpoint */
 	snprintf(word, sizeof word, "learning_rate=%s", "0.02");
-	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, word, NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, word, NULL);
 	must_fail(&p, 2, "a run of another configuration");
 	for (int i = 0; i < WORKERS; i++) {
-		kill(w[i].pid, SIGKILL);
-		finished(&w[i], PATIENCE);
+		kill_now(&w[i]);
 	}
+	tiny_remove(&s.t);
+}
+
+/* A coordinator hangs, or is cut off, and its links do not end; it is started again elsewhere, with
+ * a copy of its folder. The workers leave the old one at once: peer_timeout is 10 minutes. When it
+ * goes on it is refused, and ends with one line. */
+static void a_later_coordinator(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p, q;
+	char copy[1400], to[600];
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "one", 0, EXTRA);
+	site_configuration(&s, "two", WORKERS, EXTRA);
+	p = site_start(&s, "train", "one.yaml", STEPS, NULL);
+	must_succeed(&p);
+	for (int i = 0; i < WORKERS; i++) {
+		char word[3] = { (char)('a' + i), 0 };
+		w[i] = site_start(&s, "worker", "--worker", word, "two.yaml", "peer_timeout=600",
+				  NULL);
+	}
+	for (int i = 0; i < WORKERS; i++)
+		until(&w[i], "listens");
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "rejoin_timeout=3", NULL);
+	says_or_fails(&p, NULL, "step 10/");
+	kill(p.pid, SIGSTOP);
+	snprintf(copy, sizeof copy, "cp -r %s/two %s/three", s.t.dir, s.t.dir);
+	snprintf(to, sizeof to, "output_dir=%s/three", s.t.dir);
+	assert_int_equal(system(copy), 0);
+	q = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, to, NULL);
+	says_or_fails(&q, &w[0], "without a checkpoint");
+	kill(p.pid, SIGCONT);
+	must_fail(&p, 1, "cannot go on with the others");
+	must_succeed(&q);
+	workers_end(w, 0);
+	same_result(&s, "one", "three", true);
+	same_samples(&s, "one", "three");
 	tiny_remove(&s.t);
 }
 
@@ -245,6 +233,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(killed_again_and_again),
 		cmocka_unit_test(with_a_worker),
 		cmocka_unit_test(an_older_coordinator),
+		cmocka_unit_test(a_later_coordinator),
 		cmocka_unit_test(lost_before_the_plan),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */

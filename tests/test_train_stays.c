@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "file/atomic.h"
+#include "support/crew_site.h"
 #include "support/long.h"
-#include "support/site.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -26,41 +26,6 @@
 #include <cmocka.h>
 
 #define STEPS "max_steps=60", "save_steps=20"
-enum { WORKERS = 4, LIMIT = 90 /* seconds */ };
-
-/* Where the layers are at first. */
-static const char *const plan[] = {
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: b, start: 2, end: 3}, {id: c, start: 3, "
-	"end: 5}, {id: d, start: 5, end: 6}]",
-	"shard_plan=[{id: [a, b], start: 0, end: 3}, {id: [c, d], share: [2, 1], start: 3, end: "
-	"6}]",
-	"shard_plan=[{id: [a, b, c, d], share: [1, 2, 1, 1], start: 0, end: 6}]",
-	"shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c, d], start: 2, end: 6}]",
-};
-
-static void start_all(const struct site *s, struct process *w)
-{
-	for (int i = 0; i < WORKERS; i++) {
-		char word[3] = { (char)('a' + i), 0 };
-		w[i] = site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=5",
-				  NULL);
-	}
-	for (int i = 0; i < WORKERS; i++)
-		until(&w[i], "listens");
-}
-
-/* Waits until the run's log says `what`, or it has ended. */
-static bool waits_for(const struct process *p, const char *what)
-{
-	for (int64_t end = clock_now() + (int64_t)LIMIT * 1000000000; clock_now() < end;
-	     usleep(500)) {
-		if (says(p, what))
-			return true;
-		if (says(p, "done") || says(p, "error"))
-			return false;
-	}
-	return false;
-}
 
 /* A site with the configurations "one" and "two" (of four workers), and the result of "one". */
 static void make(struct site *s, int workers, const char *extra, const char *steps,
@@ -78,21 +43,11 @@ static void ends_alike(const struct site *s, const struct process *p, const stru
 		       int first)
 {
 	must_succeed(p);
-	for (int i = first; w && i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
+	if (w)
+		workers_end(w, first);
 	if (getenv("HS_SHOW"))
 		show_log(p);
 	same_result(s, "one", "two", true);
-}
-
-static void says_or_fails(const struct process *p, const struct process *w, const char *what)
-{
-	if (waits_for(p, what))
-		return;
-	show_log(p);
-	if (w)
-		show_log(w);
-	fail_msg("'%s' was not said", what);
 }
 
 /* The worker of this name that a coordinator has started. */
@@ -135,7 +90,7 @@ static int one_run(const struct site *s, const char *on, const char *more, int k
 	struct process w[WORKERS], p;
 	bool alive[WORKERS] = { true, true, true, true };
 	int killed = 0;
-	start_all(s, w);
+	start_workers(s, w);
 	p = site_start(s, "train", "two.yaml", on, STEPS, "peer_timeout=5", "join_timeout=30",
 		       "overwrite_output_dir=true", more, NULL);
 	waits_for(&p, "step ");
@@ -147,8 +102,7 @@ static int one_run(const struct site *s, const char *on, const char *more, int k
 		usleep((useconds_t)(1e6 * rng_uniform(key, (*at)++, 0, k % 2 ? 0.15f : 0.5f)));
 		if (says(&p, "adapter in"))
 			break;
-		kill(w[victim].pid, SIGKILL);
-		finished(&w[victim], PATIENCE);
+		kill_now(&w[victim]);
 		alive[victim] = false;
 		killed++;
 	}
@@ -182,20 +136,11 @@ static void killed_again_and_again(void **state)
 	(void)state;
 	make(&s, WORKERS, "", STEPS);
 	for (; kills < most && runs < 10 + 2 * most; runs++)
-		kills += one_run(&s, plan[(size_t)runs % ARRAY_LEN(plan)],
+		kills += one_run(&s, crew_plan[(size_t)runs % ARRAY_LEN(crew_plan)],
 				 more[(size_t)runs % ARRAY_LEN(more)], 1 + runs % 3, key, &at);
 	printf("%d workers killed in %d runs; every result is that of one process\n", kills, runs);
 	assert_true(kills >= most);
 	tiny_remove(&s.t);
-}
-
-static struct process start_one(const struct site *s, char id)
-{
-	char word[3] = { id, 0 };
-	struct process p =
-		site_start(s, "worker", "--worker", word, "two.yaml", "peer_timeout=5", NULL);
-	until(&p, "listens");
-	return p;
 }
 
 /* Workers are killed and started again, one after the other: each gets its layers back, between two
@@ -206,17 +151,16 @@ static void come_back(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "", "max_steps=120", "save_steps=0");
-	start_all(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[1], "max_steps=120", "save_steps=0",
+	start_workers(&s, w);
+	p = site_start(&s, "train", "two.yaml", crew_plan[1], "max_steps=120", "save_steps=0",
 		       "peer_timeout=5", "join_timeout=30", "snapshot_steps=5", "trace=true", NULL);
 	waits_for(&p, "step ");
 	static const char *const said[] = { "'b' is back", "'d' is back" };
 	for (int i = 0; i < 2; i++) {
 		const int victim = i ? 3 : 1;
-		kill(w[victim].pid, SIGKILL);
-		finished(&w[victim], PATIENCE);
+		kill_now(&w[victim]);
 		assert_true(waits_for(&p, i ? "'d' is gone" : "'b' is gone"));
-		w[victim] = start_one(&s, (char)('a' + victim));
+		w[victim] = start_worker(&s, victim);
 		says_or_fails(&p, &w[victim], said[i]);
 	}
 	ends_alike(&s, &p, w, 0);
@@ -235,15 +179,14 @@ static void before_the_first_step(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "", STEPS);
-	start_all(&s, w);
+	start_workers(&s, w);
 	kill(w[3].pid, SIGSTOP); /* the job waits for it, until the other one is held up too */
-	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=20", NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "peer_timeout=20", NULL);
 	until(&w[2], "has joined");
 	kill(w[2].pid, SIGSTOP);
 	kill(w[3].pid, SIGCONT);
 	says_or_fails(&p, &w[3], "'d' (boxd, 127.0.0.5");
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
+	kill_now(&w[2]);
 	must_succeed(&p);
 	assert_true(says(&p, "'c' is gone") && says(&p, "Going on after step 0"));
 	for (int i = 0; i < WORKERS; i++)
@@ -261,8 +204,8 @@ static void stopped_and_continued(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "coordinator_timeout: 60\n", "max_steps=120", "save_steps=0");
-	start_all(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[0], "max_steps=120", "save_steps=0",
+	start_workers(&s, w);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], "max_steps=120", "save_steps=0",
 		       "peer_timeout=2", "snapshot_steps=2", NULL);
 	waits_for(&p, "step ");
 	kill(w[1].pid, SIGSTOP);
@@ -298,26 +241,24 @@ static void waits_for_one(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "", STEPS);
-	start_all(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=5", "min_workers=4",
-		       "snapshot_steps=2", NULL);
+	start_workers(&s, w);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "peer_timeout=5",
+		       "min_workers=4", "snapshot_steps=2", NULL);
 	waits_for(&p, "step ");
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
+	kill_now(&w[2]);
 	assert_true(waits_for(&p, "for a worker to come back"));
-	w[2] = start_one(&s, 'c');
+	w[2] = start_worker(&s, 2);
 	must_succeed(&p);
 	assert_true(says(&p, "'c' is back"));
-	for (int i = 0; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
+	workers_end(w, 0);
 	same_result(&s, "one", "two", true);
 	/* nobody comes: saved, and status 1 */
-	start_all(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[0], STEPS, "peer_timeout=5", "min_workers=4",
-		       "snapshot_steps=2", "rejoin_timeout=1", "overwrite_output_dir=true", NULL);
+	start_workers(&s, w);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "peer_timeout=5",
+		       "min_workers=4", "snapshot_steps=2", "rejoin_timeout=1",
+		       "overwrite_output_dir=true", NULL);
 	waits_for(&p, "step 10/");
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
+	kill_now(&w[2]);
 	must_fail(&p, 1, "3 workers are left, min_workers is 4");
 	for (int i = 0; i < WORKERS; i++)
 		if (i != 2)
@@ -339,14 +280,13 @@ static void pieces_of_parameters(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "", STEPS);
-	start_all(&s, w);
-	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, "shard=parameters",
+	start_workers(&s, w);
+	p = site_start(&s, "train", "two.yaml", crew_plan[2], STEPS, "shard=parameters",
 		       "peer_timeout=5", "snapshot_steps=4", NULL);
 	waits_for(&p, "step  7/60 ");
-	kill(w[2].pid, SIGKILL);
-	finished(&w[2], PATIENCE);
+	kill_now(&w[2]);
 	says_or_fails(&p, NULL, "'c' is gone");
-	w[2] = start_one(&s, 'c');
+	w[2] = start_worker(&s, 2);
 	ends_alike(&s, &p, w, 0);
 	tiny_remove(&s.t);
 }
@@ -358,7 +298,7 @@ static void started_again(void **state)
 	struct process p;
 	(void)state;
 	make(&s, WORKERS, "", "max_steps=100", "save_steps=0");
-	p = site_start(&s, "train", "two.yaml", plan[3], "max_steps=100", "save_steps=0",
+	p = site_start(&s, "train", "two.yaml", crew_plan[3], "max_steps=100", "save_steps=0",
 		       "snapshot_steps=3", NULL);
 	waits_for(&p, "step ");
 	kill(child_of(p.pid, 'c'), SIGKILL);
@@ -379,7 +319,7 @@ static void a_spare_worker(void **state)
 	(void)state;
 	make(&s, WORKERS, "sample_prompts: ['a, b']\nsample_steps: 5\nsample_max_tokens: 4\n",
 	     STEPS);
-	start_all(&s, w);
+	start_workers(&s, w);
 	for (int i = 0; i < WORKERS; i++)
 		n += (size_t)snprintf(text + n, sizeof text - n,
 				      "%s{id: %c, ip: 127.0.0.%d, port: %d, public_key: '%s'%s}",
@@ -390,18 +330,11 @@ static void a_spare_worker(void **state)
 		       "shard_plan=[{id: a, start: 0, end: 2}, {id: [b, c], start: 2, end: 6}]",
 		       STEPS, "peer_timeout=5", "snapshot_steps=10", NULL);
 	waits_for(&p, "step  7/60 ");
-	kill(w[0].pid, SIGKILL);
-	finished(&w[0], PATIENCE);
+	kill_now(&w[0]);
 	ends_alike(&s, &p, w, 1);
 	assert_true(says(&p, "Layers 0-1 go to 'd'"));
 	assert_true(says(&p, "steps 1 to "));
-	char *one = tiny_read(&s.t, "one/samples.jsonl", &n), *two;
-	size_t n2;
-	two = tiny_read(&s.t, "two/samples.jsonl", &n2);
-	assert_int_equal(n, n2);
-	assert_memory_equal(one, two, n);
-	mem_free(one);
-	mem_free(two);
+	same_samples(&s, "one", "two");
 	tiny_remove(&s.t);
 }
 
@@ -413,29 +346,28 @@ static void the_same_command(void **state)
 	struct process w[WORKERS], p;
 	(void)state;
 	make(&s, WORKERS, "coordinator_timeout: 60\n", STEPS);
-	start_all(&s, w);
+	start_workers(&s, w);
 	static const char *const at[] = { "before step 1:", "step 45/" };
 	for (int i = 0; i < 2; i++) {
-		p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "peer_timeout=5", NULL);
+		p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, "peer_timeout=5",
+			       NULL);
 		says_or_fails(&p, NULL, at[i]);
-		kill(p.pid, SIGKILL);
-		finished(&p, PATIENCE);
+		kill_now(&p);
 	}
 	/* another configuration is refused */
-	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "learning_rate=0.01", NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, "learning_rate=0.01", NULL);
 	must_fail(&p, 2, "learning_rate");
-	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "min_workers=5", NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, "min_workers=5", NULL);
 	must_fail(&p, 2, "min_workers is 5, but 4 can take part");
-	p = site_start(&s, "train", "two.yaml", plan[1], STEPS, "auto_resume=false", NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, "auto_resume=false", NULL);
 	must_fail(&p, 2, "already holds a run");
-	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, "peer_timeout=5", NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[2], STEPS, "peer_timeout=5", NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "going on from it, without a checkpoint"));
-	for (int i = 0; i < WORKERS; i++)
-		assert_int_equal(finished(&w[i], LIMIT), 0);
+	workers_end(w, 0);
 	same_result(&s, "one", "two", true);
 	/* done is done */
-	p = site_start(&s, "train", "two.yaml", plan[2], STEPS, NULL);
+	p = site_start(&s, "train", "two.yaml", crew_plan[2], STEPS, NULL);
 	must_succeed(&p);
 	assert_true(says(&p, "nothing to do"));
 	tiny_remove(&s.t);

@@ -91,16 +91,21 @@ static void bury(struct session *s, int i, double patience)
 	crew_lose(&s->crew, i);
 }
 
-void session_let_go(struct session *s, int i)
+int session_order(struct session *s, int i, enum frame_kind kind, double seconds, struct err *e)
 {
-	struct session_seat *w = &s->seat[i];
-	struct err ignored = { 0 };
-	const struct frame f = { .kind = FRAME_FINISH,
+	const struct frame f = { .kind = kind,
 				 .job = s->id,
 				 .epoch = s->epoch,
 				 .from = FRAME_COORDINATOR,
 				 .to = FRAME_MEMBER(i) };
-	link_send_frame(w->link, &f, net_in(2), &ignored);
+	return link_send_frame(s->seat[i].link, &f, net_in(seconds), e);
+}
+
+void session_let_go(struct session *s, int i)
+{
+	struct session_seat *w = &s->seat[i];
+	struct err ignored = { 0 };
+	session_order(s, i, FRAME_FINISH, 2, &ignored);
 	w->state = SEAT_LOST;
 	w->told = w->named = true;
 	w->leaves = false;
@@ -112,14 +117,8 @@ void session_let_go(struct session *s, int i)
 
 static void send_forget(struct session *s, int i)
 {
-	struct session_seat *w = &s->seat[i];
 	struct err why = { 0 };
-	const struct frame f = { .kind = FRAME_FORGET,
-				 .job = s->id,
-				 .epoch = s->epoch,
-				 .from = FRAME_COORDINATOR,
-				 .to = FRAME_MEMBER(i) };
-	if (link_send_frame(w->link, &f, net_in(s->patience.stall), &why) < 0)
+	if (session_order(s, i, FRAME_FORGET, s->patience.stall, &why) < 0)
 		session_mark_lost(s, i, &why);
 }
 

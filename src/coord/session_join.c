@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 static const double tell_every = 10;    /* seconds between lines about who is missing */
+static const double again_after = 1;    /* seconds until one that went is dialled again */
 static const double clocks_apart = 120; /* seconds; a larger difference gives a warning */
 
 void session_name_seat(struct session *s, int i)
@@ -51,6 +52,7 @@ int session_greet(struct session *s, int member, struct err *e)
 	snprintf(h.to, sizeof h.to, "%s", w->seat.spec->id);
 	memcpy(h.model, s->model, sizeof h.model);
 	w->state = SEAT_GREETED;
+	w->answered = false;
 	return hello_send(w->link, &h, net_in(10), e);
 }
 
@@ -80,6 +82,7 @@ int session_take_welcome(struct session *s, int i, struct err *e)
 	int rc = link_recv_frame(w->link, NET_NOW, &msg, &f, e);
 	if (rc <= 0)
 		return rc;
+	w->answered = true;
 	rc = welcome_read(&f, &s->caps[i], e);
 	net_msg_release(&msg);
 	if (rc < 0)
@@ -110,6 +113,30 @@ static int check_ended(struct session_seat *w, struct err *e)
 	return err_set(e, ERR_NET, "%s %s before it joined", w->name, how);
 }
 
+static int dial(struct session *s, int i, struct err *e)
+{
+	struct session_seat *w = &s->seat[i];
+	const struct seat_spec *p = w->seat.spec;
+	w->state = SEAT_DIALLED;
+	if (p->kind != SEAT_INVITED)
+		return net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5),
+				&w->link, e);
+	w->link = reception_take(s->reception, p->key);
+	return 0;
+}
+
+/* It went between HELLO and WELCOME: it is not there yet, as one that nobody has started. */
+static void hang_up(struct session_seat *w, struct err *e)
+{
+	if (!w->said)
+		log_info("%s went before it had joined (%s): it is dialled again", w->name, e->msg);
+	w->said = true;
+	err_clear(e);
+	link_close(w->link);
+	w->link = NULL;
+	w->again = net_in(again_after);
+}
+
 /* Advances one worker as far as possible without waiting; its error becomes the session's. */
 static int bring_in(struct session *s, int i, struct err *e)
 {
@@ -117,14 +144,21 @@ static int bring_in(struct session *s, int i, struct err *e)
 	int rc = 0;
 	if (w->state >= SEAT_JOINED)
 		return 0;
-	if (!w->link && !(w->link = reception_take(s->reception, w->seat.spec->key)))
-		return 0;
+	if (!w->link && clock_now() >= w->again)
+		TRY(dial(s, i, e));
+	if (!w->link)
+		return check_ended(w, e);
 	if (link_state(w->link) == LINK_UP && w->state == SEAT_DIALLED)
 		rc = session_greet(s, i, e);
 	if (rc >= 0 && w->state == SEAT_GREETED)
 		rc = session_take_welcome(s, i, e);
 	else if (rc >= 0 && link_state(w->link) == LINK_LOST)
 		rc = link_wait_up(w->link, NET_NOW, e);
+	if (rc == ERR_NET && w->state == SEAT_GREETED && !w->answered &&
+	    w->seat.spec->kind != SEAT_THREAD) {
+		hang_up(w, e);
+		return 0;
+	}
 	if (rc < 0 || w->state >= SEAT_JOINED)
 		return rc < 0 ? err_prefix(e, "%s", w->name) : 0;
 	return check_ended(w, e);
@@ -195,9 +229,7 @@ static int add_member(struct session *s, int i, struct err *e)
 		return 0;
 	}
 	TRY(seat_start(&w->seat, s->o->program, e));
-	if (p->kind == SEAT_INVITED)
-		return 0;
-	return net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5), &w->link, e);
+	return dial(s, i, e);
 }
 
 /* Who may speak to whom through this machine. */
@@ -282,10 +314,7 @@ static void dismiss(struct session *s, int i)
 {
 	struct session_seat *w = &s->seat[i];
 	struct err ignored = { 0 };
-	struct frame f = {
-		.kind = FRAME_FINISH, .job = s->id, .from = FRAME_COORDINATOR, .to = FRAME_MEMBER(i)
-	};
-	link_send_frame(w->link, &f, net_in(2), &ignored);
+	session_order(s, i, FRAME_FINISH, 2, &ignored);
 	link_close(w->link);
 	w->link = NULL;
 	w->state = SEAT_DISMISSED;

@@ -36,6 +36,7 @@ struct session_seat {
 	bool back;         /* it is there again, and session_back() has not returned it */
 	bool unwanted;     /* it came back and cannot take part: why was said */
 	int64_t again;     /* of one that is gone: when it is tried again, or how long */
+	bool answered;     /* HELLO */
 	char tried[160];   /* why it did not come back, the last time; said: the user knows */
 	bool said;
 	unsigned starts; /* how often it was started again */
@@ -88,6 +89,9 @@ bool session_is_live(const struct session *s, int member);
  * used when no worker caused it. */
 int session_blame(struct session *s, const struct err *cause, struct err *e);
 void session_mark_lost(struct session *s, int member, const struct err *why);
+/* A frame of the current epoch that has only a kind, within so many seconds. */
+int session_order(struct session *s, int member, enum frame_kind kind, double seconds,
+		  struct err *e);
 void session_name_seat(struct session *s, int member);
 /* A STATE frame of a member into the job's arrays or a snapshot. `kept`: of a state before the
  * first plan, from whoever has it, and what came before is not taken again. */

@@ -289,7 +289,7 @@ int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct 
 		beat_state(x->orders->beat, PROGRESS_WAITING);
 		struct net_poll p[2] = { { w->from->link, NET_RECV, 0 },
 					 { x->orders->link, NET_RECV, 0 } };
-		if (!net_poll(x->net, p, 2, deadline) && clock_now() > deadline)
+		if (!orders_poll(x->orders, x->net, p, 2, deadline) && clock_now() > deadline)
 			return err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
 				       exchange_peer_name(x, w->from), frame_name(w->kind),
 				       w->microbatch, (unsigned long long)x->orders->step,
@@ -314,7 +314,7 @@ int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t de
 		for (int k = 0; k < sides[s]->n && n < POLL_MOST; k++)
 			if (sides[s]->peer[k].link)
 				p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
-	if (!net_poll(x->net, p, n, deadline) && clock_now() > deadline)
+	if (!orders_poll(x->orders, x->net, p, n, deadline) && clock_now() > deadline)
 		return 0;
 	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n; k++)

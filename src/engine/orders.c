@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+static const double look_every = 0.5; /* seconds */
+
 int orders_init(struct orders *o, struct err *e)
 {
 	buf_init(&o->record);
@@ -150,11 +152,34 @@ int orders_take_batch(struct orders *o, const struct frame *f, struct err *e)
 	return 0;
 }
 
+/* Until then nobody is looked for who may have connected. */
+static int64_t next_look(const struct orders *o, int64_t deadline)
+{
+	const int64_t soon = net_in(look_every);
+	return o->visitors && soon < deadline ? soon : deadline;
+}
+
+int orders_poll(struct orders *o, struct net *net, struct net_poll *p, size_t n, int64_t deadline)
+{
+	for (;;) {
+		const int64_t look = next_look(o, deadline);
+		const int rc = net_poll(net, p, n, look);
+		if (rc || look == deadline || clock_now() < look) /* or woken */
+			return rc;
+		o->visitors(o->ctx, false);
+	}
+}
+
 int orders_listen(struct orders *o, int64_t deadline, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
-	int rc = link_recv_frame(o->link, deadline, &msg, &f, e);
+	int64_t look = next_look(o, deadline);
+	int rc;
+	while (!(rc = link_recv_frame(o->link, look, &msg, &f, e)) && look < deadline) {
+		o->visitors(o->ctx, false);
+		look = next_look(o, deadline);
+	}
 	if (rc < 0)
 		return err_prefix(e, "coordinator (%s)", link_address(o->link));
 	if (rc == 0)

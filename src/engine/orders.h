@@ -32,6 +32,8 @@ struct orders {
 	double timeout;
 	const volatile sig_atomic_t *stop; /* set by a signal handler: asks to leave. MAY be NULL */
 	struct beat *beat;                 /* is told the state of the worker; borrowed */
+	void (*visitors)(void *ctx, bool refuse); /* worker.h; refuse: false. MAY be NULL */
+	void *ctx;
 	bool asked_to_leave;
 	struct batch_store *batch; /* [microbatch] of the round */
 	bool *have;                /* [microbatch] */
@@ -67,6 +69,8 @@ int orders_forget(uint64_t *forget, const struct frame *f, struct err *e);
 /* A new plan may follow: no microbatch, no STEP. */
 void orders_reset(struct orders *o, uint64_t epoch);
 int orders_take_batch(struct orders *o, const struct frame *f, struct err *e);
+/* net_poll() for a round: visitors() is called when it takes long. */
+int orders_poll(struct orders *o, struct net *net, struct net_poll *p, size_t n, int64_t deadline);
 /* Takes one message while a round runs. 1: it was a STEP; 0: another, or none until
  * the deadline. */
 int orders_listen(struct orders *o, int64_t deadline, struct err *e);

@@ -35,11 +35,20 @@ void drift_release(struct drift *d)
 	*d = (struct drift){ 0 };
 }
 
+/* Nothing is known of it, but what was said of it before is not said again at once. */
+static struct drift_link another_link(const struct drift_link *l, int next)
+{
+	struct drift_link fresh = { .next = next, .told = l->told };
+	fresh.told.slow = false;
+	return fresh;
+}
+
 void drift_forget(struct drift *d, int member)
 {
-	d->worker[member] = (struct drift_worker){ .factor = 1, .asked = 1 };
-	for (int w = 0; w < DRIFT_WAYS; w++)
-		d->worker[member].link[w].next = -1;
+	struct drift_worker *w = &d->worker[member], fresh = { .factor = 1, .asked = 1 };
+	for (int k = 0; k < DRIFT_WAYS; k++)
+		fresh.link[k] = another_link(&w->link[k], -1);
+	*w = fresh;
 }
 
 /* ---- series ---- */
@@ -92,7 +101,7 @@ double drift_level(const struct drift *d, int member)
 static void follow_link(struct drift_link *l, int next, double flight, double bytes, double seconds)
 {
 	if (l->next != next)
-		*l = (struct drift_link){ .next = next };
+		*l = another_link(l, next);
 	if (!(flight > 0 && bytes > 0 && seconds > 0))
 		return;
 	add(&l->pace, flight / bytes);
@@ -213,20 +222,29 @@ static bool end_is_slow(const struct drift *d, int member)
 	return !(r > 0) || r > fast_link;
 }
 
-static int news_of(struct drift *d, int member, struct drift_link *l)
+static bool is_slow(const struct drift *d, int member, const struct drift_link *l)
 {
 	const double pace = l->pace.level, bytes = l->share.level;
-	if (l->next < 0 || !(pace > 0) || !(l->best > 0))
+	if (l->slow)
+		return pace >= fast_link * l->best;
+	return pace >= slow_link * l->best && (pace - l->best) * bytes >= link_share &&
+	       !end_is_slow(d, member) && !end_is_slow(d, l->next);
+}
+
+static int news_of(const struct drift *d, int member, struct drift_link *l)
+{
+	struct drift_told *t = &l->told;
+	if (l->next < 0 || !(l->pace.level > 0) || !(l->best > 0))
 		return 0;
-	if (l->slow && pace < fast_link * l->best) {
-		l->slow = false;
-		return -1;
-	}
-	if (l->slow || pace < slow_link * l->best || (pace - l->best) * bytes < link_share ||
-	    end_is_slow(d, member) || end_is_slow(d, l->next))
+	l->slow = is_slow(d, member, l);
+	if (t->next != l->next)
+		*t = (struct drift_told){ .next = l->next };
+	if (t->slow == l->slow || (t->changes && d->step - t->step < (uint64_t)QUIET << t->changes))
 		return 0;
-	l->slow = true;
-	return 1;
+	t->slow = l->slow;
+	t->step = d->step;
+	t->changes += t->changes < MOVES_MOST;
+	return l->slow ? 1 : -1;
 }
 
 int drift_link_news(struct drift *d, int *member_p, enum drift_way *way_p)

@@ -29,11 +29,20 @@ struct drift_series {
 
 enum drift_way { DRIFT_TO_NEXT, DRIFT_FROM_NEXT, DRIFT_WAYS };
 
+/* What was said of a link. One that is slow and fast in turns is named more and more rarely. */
+struct drift_told {
+	int next; /* the other end of the link that it is about */
+	bool slow;
+	unsigned changes;
+	uint64_t step; /* of the last one */
+};
+
 struct drift_link {
 	int next; /* the other member; -1: none */
 	struct drift_series pace, share;
 	double best; /* its lowest pace, seconds a byte; 0: none yet */
 	bool slow;
+	struct drift_told told;
 };
 
 struct drift_worker {
@@ -75,7 +84,8 @@ void drift_step(struct drift *d, double seconds, const struct drift_sample *v, i
 double drift_level(const struct drift *d, int member);
 /* How many times as long as at best a link needs for a byte; 1: it is not slow. */
 double drift_link_level(const struct drift *d, int member, enum drift_way way);
-/* The next link that became slow (1), or is as before (-1), since it was last returned; 0: none. */
+/* The next link that became slow (1), or is as before (-1), since it was last returned; 0: none.
+ * Each change once, and after it none of that link for twice as many steps each time. */
 int drift_link_news(struct drift *d, int *member_p, enum drift_way *way_p);
 /* Whether another plan should be looked for now; at most once for the same levels. After moves that
  * followed each other closely it is false for twice as long each time. */

@@ -36,6 +36,21 @@ void admit_coordinator(const void *who, const struct guest *g, const void *ctx, 
 		kept_refuse(s->kept, g->h.run, g->h.epoch, g->h.job, why, cap);
 }
 
+bool admit_later(const struct admit *s, const struct guests *g)
+{
+	for (int k = 0; k < g->n; k++) {
+		const struct guest *v = &g->list[k];
+		char why[600] = "";
+		if (!v->known || v->h.role != HELLO_COORDINATOR ||
+		    !kept_precedes(s->kept, v->h.run, v->h.epoch))
+			continue;
+		admit_coordinator(s, v, NULL, why, sizeof why);
+		if (!why[0])
+			return true;
+	}
+	return false;
+}
+
 /* A member of the next stage, or a later one of the group, that PLAN lets connect to this
  * worker. */
 static bool expected_back(const struct plan_message *p, int number)

@@ -19,6 +19,8 @@ struct admit {
 /* ctx: not used. */
 void admit_coordinator(const void *who, const struct guest *g, const void *ctx, char *why,
 		       size_t cap);
+/* Whether a later coordinator of the run is among the guests. */
+bool admit_later(const struct admit *s, const struct guests *g);
 /* ctx: the plan (struct plan_message). A member of the previous stage, or one before this worker in
  * its own group, by its number and key; or one that PLAN lets connect the other way round. */
 void admit_neighbour(const void *who, const struct guest *g, const void *ctx, char *why,

@@ -37,6 +37,15 @@ int worker_load_state(struct worker *w, const struct frame *f, struct err *e)
 	return worker_model_load(&w->model, f, e);
 }
 
+int worker_save_state(struct worker *w, const struct frame *f, struct err *e)
+{
+	w->orders.step = f->step;
+	beat_round(&w->beat, f->step);
+	if (!plan_place(&w->plan) || w->sum.shared) /* else the others have the same */
+		TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
+	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
+}
+
 void worker_keep_state(struct worker *w, bool gone)
 {
 	struct err why = { 0 };

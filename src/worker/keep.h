@@ -15,6 +15,8 @@ int worker_note_record(struct worker *w, const void *p, size_t n, struct err *e)
 int worker_take_record(struct worker *w, const struct frame *f, struct err *e);
 /* STATE: the model has that of no step until RECORD. */
 int worker_load_state(struct worker *w, const struct frame *f, struct err *e);
+/* SAVE: its part of the state. */
+int worker_save_state(struct worker *w, const struct frame *f, struct err *e);
 /* SAVE before PLAN: to a coordinator that was started anew. */
 int worker_send_kept(struct worker *w, const struct frame *f, struct err *e);
 /* The plan ends: the state outlives it. `gone`: so is the coordinator. */

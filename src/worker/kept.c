@@ -21,6 +21,11 @@ void kept_refuse(const struct kept *k, uint64_t run, uint64_t epoch, uint64_t jo
 			 k->term, term);
 }
 
+bool kept_precedes(const struct kept *k, uint64_t run, uint64_t epoch)
+{
+	return k && run && run == k->run && k->term < (uint32_t)(epoch >> 32);
+}
+
 void kept_obey(struct kept *k, uint64_t run, uint64_t epoch, uint64_t job)
 {
 	if (!k || !run)

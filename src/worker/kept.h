@@ -40,6 +40,8 @@ struct kept {
 /* Why the coordinator of a run, with the epoch of its HELLO, is not obeyed; "": it may be. */
 void kept_refuse(const struct kept *k, uint64_t run, uint64_t epoch, uint64_t job, char *why,
 		 size_t cap);
+/* Whether the one that is obeyed is an earlier one of this run. */
+bool kept_precedes(const struct kept *k, uint64_t run, uint64_t epoch);
 /* From now on. What was kept of another run is dropped. */
 void kept_obey(struct kept *k, uint64_t run, uint64_t epoch, uint64_t job);
 /* Takes the state of a model, whose record is `record`. What was kept before stays where this

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/stat.h"
 #include "net/wire.h"
@@ -269,4 +270,23 @@ int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct
 		return send_many(l, FRAME_GRADIENT, size, count, e);
 	*left_p = count;
 	return 0;
+}
+
+bool probe_answer_all(struct link *l, uint32_t *left_p)
+{
+	struct net_msg msg;
+	struct frame f;
+	struct err why = { 0 };
+	int rc;
+	while ((rc = link_recv_frame(l, NET_NOW, &msg, &f, &why)) > 0) {
+		struct welcome w;
+		rc = link_user(l) ? welcome_read(&f, &w, &why) : probe_answer(l, &f, left_p, &why);
+		link_set_user(l, NULL);
+		net_msg_release(&msg);
+		if (rc < 0)
+			break;
+	}
+	if (rc == ERR_PROTOCOL)
+		log_warn("%s: %s", link_address(l), why.msg);
+	return rc >= 0;
 }

@@ -24,5 +24,8 @@ int probe_measure(struct net *n, const struct probe_order *o, const struct hello
 /* The other side: handles one frame of a probing link. `left_p` is kept by the caller, 0 at
  * first. An error ends the link. */
 int probe_answer(struct link *l, const struct frame *f, uint32_t *left_p, struct err *e);
+/* All that have come; the first one is WELCOME where the link has a user. False: the link has
+ * ended. */
+bool probe_answer_all(struct link *l, uint32_t *left_p);
 
 #endif

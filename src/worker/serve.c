@@ -208,6 +208,27 @@ static int meet_coordinator(struct serving *s, struct err *e)
 	return rc == ERR_NET ? 0 : rc; /* its link is closed: its last message is read next */
 }
 
+/* While a job runs other coordinators are refused, with the name of the job. A later one of the
+ * same run takes the place of this one, whose link ends; it connects again. */
+static void visitors(void *ctx, bool refuse)
+{
+	struct serving *s = ctx;
+	char why[600];
+	guests_let_in(&s->guests);
+	if (admit_later(&s->admit, &s->guests)) {
+		if (link_state(s->env.coordinator) != LINK_LOST)
+			link_fail(s->env.coordinator, ERR_NET,
+				  "a later coordinator of this run has connected");
+		return;
+	}
+	snprintf(why, sizeof why,
+		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
+		 s->o->id, s->host, (unsigned long long)s->env.job,
+		 link_address(s->env.coordinator));
+	if (refuse)
+		guests_refuse(&s->guests, GUESTS_ALL, why);
+}
+
 /* ---- the neighbours ---- */
 
 /* Whether the coordinator has sent a message meanwhile: then it no longer needs the result. */
@@ -224,6 +245,7 @@ static int coordinator_left(struct serving *s, struct err *e)
 {
 	struct net_msg msg;
 	struct frame f;
+	visitors(s, false);
 	if (link_state(s->env.coordinator) != LINK_LOST) {
 		if (!coordinator_called(s))
 			return 0;
@@ -546,19 +568,6 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 	return 0;
 }
 
-/* While a job runs: other coordinators are refused, with the name of the job. */
-static void visitors(void *ctx)
-{
-	struct serving *s = ctx;
-	char why[600];
-	guests_let_in(&s->guests);
-	snprintf(why, sizeof why,
-		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
-		 s->o->id, s->host, (unsigned long long)s->env.job,
-		 link_address(s->env.coordinator));
-	guests_refuse(&s->guests, GUESTS_ALL, why);
-}
-
 /* ---- measuring links ---- */
 
 static int acknowledge(const struct serving *s, const struct buf *b, struct err *e)
@@ -615,26 +624,6 @@ static int measure_links(struct serving *s, struct probe_order *o, struct err *e
 	return rc;
 }
 
-/* Handles the frames of a probing link; false: the link has ended. */
-static bool answer_probe_frame(struct link *l, uint32_t *left)
-{
-	struct net_msg msg;
-	struct frame f;
-	struct err why = { 0 };
-	int rc;
-	while ((rc = link_recv_frame(l, NET_NOW, &msg, &f, &why)) > 0) {
-		struct welcome w;
-		rc = link_user(l) ? welcome_read(&f, &w, &why) : probe_answer(l, &f, left, &why);
-		link_set_user(l, NULL);
-		net_msg_release(&msg);
-		if (rc < 0)
-			break;
-	}
-	if (rc == ERR_PROTOCOL)
-		log_warn("%s: %s", link_address(l), why.msg);
-	return rc >= 0;
-}
-
 /* Answers until the coordinator sends STOP. */
 static int answer_probes(struct serving *s, const struct probe_order *o, struct err *e)
 {
@@ -664,7 +653,7 @@ static int answer_probes(struct serving *s, const struct probe_order *o, struct 
 			/* a lost link is noticed below */
 			welcome_send(l, &w, net_in(patience(s)), &ignored);
 		}
-		if (l && !answer_probe_frame(l, &left)) {
+		if (l && !probe_answer_all(l, &left)) {
 			link_close(l);
 			l = NULL;
 			continue;

@@ -201,15 +201,6 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	return 0;
 }
 
-static int save_state(struct worker *w, const struct frame *f, struct err *e)
-{
-	w->orders.step = f->step;
-	beat_round(&w->beat, f->step);
-	if (!plan_place(&w->plan) || w->sum.shared) /* else the others have the same */
-		TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
-	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
-}
-
 /* ---- the job ---- */
 
 /* For stage.h. While a part of the gradients is computed those before it are added up. */
@@ -394,7 +385,7 @@ static int obey(struct worker *w, const struct net_msg *msg, const struct frame 
 	case FRAME_RECORD:
 		return worker_take_record(w, f, e);
 	case FRAME_SAVE:
-		return save_state(w, f, e);
+		return worker_save_state(w, f, e);
 	case FRAME_CLOCK:
 		return send_clock(w, msg, f, e);
 	default:
@@ -417,8 +408,8 @@ static int serve_job(struct worker *w, struct err *e)
 			return err_prefix(e, "stage %d, after step %llu: coordinator (%s)",
 					  plan_stage(&w->plan), (unsigned long long)w->trained,
 					  link_address(c));
-		if (w->planned && w->env->visitors)
-			w->env->visitors(w->env->ctx);
+		if (w->env->visitors)
+			w->env->visitors(w->env->ctx, w->planned);
 		if (rc == 0) {
 			TRY(orders_ask_to_leave(&w->orders, e));
 			continue;
@@ -457,6 +448,8 @@ int worker_run(const struct worker_env *env, struct err *e)
 				     .timeout = env->timeout,
 				     .forget = env->forgets,
 				     .stop = env->stop,
+				     .visitors = env->visitors,
+				     .ctx = env->ctx,
 				     .beat = &w->beat };
 	w->beat = (struct beat){ .link = env->coordinator, .job = env->job, .epoch = env->epoch };
 	int rc = orders_init(&w->orders, e);

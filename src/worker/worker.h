@@ -31,8 +31,9 @@ struct worker_env {
 	 * in the crew of the plan; all are borrowed. Called once after each PLAN. */
 	int (*neighbours)(void *ctx, const struct plan_message *p, struct peers *before_p,
 			  struct peers *behind_p, struct peers *beside_p, struct err *e);
-	/* Called between rounds: a process may have connected. MAY be NULL. */
-	void (*visitors)(void *ctx);
+	/* A process may have connected: called between messages of the coordinator, and now and
+	 * then while one is waited for. `refuse`: nobody is expected. MAY be NULL. */
+	void (*visitors)(void *ctx, bool refuse);
 	void *ctx;
 	const struct weight_source
 		*source; /* where parameters come from; NULL: weights() returns it */
