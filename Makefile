@@ -35,7 +35,7 @@ CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissin
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
 LDFLAGS := -fopenmp -Wl,--as-needed
 LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lssl -lcrypto \
-           -lsodium -lcurl -lz -lzstd -lm -ldl -lpthread
+           -lsodium -lcurl -lpng -lturbojpeg -lz -lzstd -lm -ldl -lpthread
 ifneq ($(MPI_PKG),)
 CPPFLAGS += -DHAVE_MPI $(shell pkg-config --cflags $(MPI_PKG))
 LDLIBS  += $(shell pkg-config --libs $(MPI_PKG))

@@ -202,6 +202,10 @@ typedef struct hs_data {
 	uint64_t version; /* another number for other data: then a run is not resumed with it */
 	int (*get)(void *ctx, uint64_t index, void *x, void *y);
 	void *ctx;
+	/* 0: an epoch visits the samples in an order of all of them. Else in blocks of so many that
+	 * follow each other, in a drawn order, `mixed` of which (0: 1) are mixed at a time: for
+	 * data that is larger than memory. val_set_size then holds out whole blocks. */
+	uint64_t block, mixed;
 } hs_data;
 
 static inline hs_data hs_data_init(void)
@@ -216,7 +220,35 @@ static inline hs_data hs_data_init(void)
  * data is used. */
 int hs_data_arrays(const hs_model *model, const void *x, const void *y, uint64_t count,
 		   uint32_t length, hs_data *data_p, hs_error *e);
-/* Releases what hs_data_arrays() made. */
+
+/* Data in files: NumPy's .npy and .npz, IDX (MNIST), columns of .csv, .tsv and .jsonl, each also
+ * with .gz or .zst (then up to 1 GiB unpacked), and a folder of PNG or JPEG images in a folder for
+ * each class, by name. At most 64 MiB of samples are in memory; data that is larger is visited in
+ * blocks (hs_data.block). A row of a file is a sample. */
+typedef struct hs_files {
+	size_t size;       /* sizeof(hs_files) */
+	const char *x, *y; /* what the model reads, what its loss compares with; y NULL: as x */
+	/* Of a table or JSONL the columns "a,b,c" (NULL: all; of x all but those of y), of an .npz
+	 * the array's name */
+	const char *x_columns, *y_columns;
+	uint32_t length; /* rows of a sample; 0: as many as a row of the file has */
+	uint64_t held;   /* so many samples at the end are only evaluated */
+	/* A float v of x is v * scale + shift; scale 0: 1/255 for pixels and unsigned bytes, else
+	 * 1. */
+	double scale, shift;
+	uint64_t block, mixed; /* as of hs_data; 0: chosen by size */
+} hs_files;
+
+static inline hs_files hs_files_init(void)
+{
+	hs_files f;
+	memset(&f, 0, sizeof f);
+	f.size = sizeof f;
+	return f;
+}
+
+int hs_data_files(const hs_model *model, const hs_files *files, hs_data *data_p, hs_error *e);
+/* Releases what hs_data_arrays() and hs_data_files() made. */
 void hs_data_release(hs_data *data);
 
 /* ---- training ---- */

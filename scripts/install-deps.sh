@@ -12,14 +12,15 @@ if [ "${1:-}" = --check ]; then
 fi
 packages="${*:-gcc make pkg-config libdnnl-dev libssl-dev libsodium-dev
 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libgraphviz-dev
-graphviz libcairo2-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libcmocka-dev python3}"
+graphviz libcairo2-dev zlib1g-dev libzstd-dev libpng-dev libturbojpeg0-dev libcurl4-openssl-dev
+libcmocka-dev python3}"
 
 # Other distributions: the libraries are looked for, and installed by hand.
 if ! command -v dpkg-query >/dev/null; then
 	missing=""
 	if [ -z "$*" ]; then
 		for p in dnnl jansson yaml-0.1 libpcre2-8 libutf8proc cairo libcgraph libgvc \
-			openssl libsodium zlib libzstd libcurl cmocka; do
+			openssl libsodium zlib libzstd libpng libturbojpeg libcurl cmocka; do
 			pkg-config --exists "$p" || missing="$missing $p"
 		done
 	fi

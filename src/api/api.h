@@ -33,6 +33,10 @@ struct hs_model {
 int api_error(const struct err *from, hs_error *to);
 int api_refuse(hs_error *to, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Copies a struct of the caller, whose first member is its size, into ours of `cap` bytes; what it
+ * does not have is 0. False: it is NULL, or smaller than `least`, the first version. */
+bool api_take(void *to, size_t cap, const void *from, size_t least);
+
 /* The model is this caller's until api_leave(). An error where there is no such model, or another
  * call has it. */
 int api_enter(const hs_model *m, hs_error *e);

@@ -31,6 +31,19 @@ int api_refuse(hs_error *to, int code, const char *fmt, ...)
 	return api_error(&e, to);
 }
 
+bool api_take(void *to, size_t cap, const void *from, size_t least)
+{
+	size_t n;
+	if (!from)
+		return false;
+	memcpy(&n, from, sizeof n);
+	if (n < least)
+		return false;
+	memset(to, 0, cap);
+	memcpy(to, from, n < cap ? n : cap);
+	return true;
+}
+
 const char *hs_version(void) { return HS_VERSION; }
 int hs_api_version(void) { return HS_API_VERSION; }
 

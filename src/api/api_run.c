@@ -82,7 +82,7 @@ static int make_pass(struct pass *p, const struct own_model *m, int64_t samples,
 	for (int64_t i = 0; i <= samples; i++)
 		p->start[i] = (int32_t)(i * length);
 	for (int64_t i = 0; i < targets; i++)
-		p->none[i] = m->loss.v[OWN_NUMBERS - 1] > 0 ? -100 : 0;
+		p->none[i] = own_has_classes(m) ? -100 : 0;
 	return 0;
 }
 

@@ -3,6 +3,7 @@
  * kept until another one is; batches_new allocates all memory at the largest size that any epoch or
  * batch needs. */
 #include "data/batch.h"
+#include "data/block_order.h"
 #include "data/sample_set.h"
 
 #include "base/err.h"
@@ -35,6 +36,7 @@ struct batches {
 	uint32_t *epoch_order, *row_of; /* (N) */
 	size_t ntrain, nval;
 	struct rows train, val;
+	struct block_order *by_block;   /* of samples in blocks, in place of those before */
 	size_t *val_first, nval_passes; /* [nval_passes + 1] rows at which those of val begin */
 	bool planned;
 	uint64_t epoch; /* the epoch of which `train` holds the rows, if any */
@@ -162,12 +164,13 @@ static void plan_rows(const struct batches *b, const uint32_t *order, size_t n, 
 
 static void plan_epoch(struct batches *b, uint64_t epoch)
 {
-	if (b->planned && b->epoch == epoch)
+	const bool planned = (b->planned && b->epoch == epoch) || b->by_block;
+	b->epoch = epoch;
+	if (planned)
 		return;
 	memcpy(b->epoch_order, b->order, b->ntrain * sizeof *b->order);
 	shuffle(b->epoch_order, b->ntrain, rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
 	plan_rows(b, b->epoch_order, b->ntrain, b->row_of, &b->train);
-	b->epoch = epoch;
 	b->planned = true;
 }
 
@@ -207,6 +210,11 @@ static struct need largest_need(const struct batches *b, const uint32_t *order, 
 				uint64_t rows, uint32_t *len)
 {
 	struct need all = { .seqs = n }, most = { 0 };
+	if (b->s) {
+		most.seqs = n < rows ? n : rows;
+		most.tokens = most.seqs * b->s->length;
+		return most;
+	}
 	for (size_t i = 0; i < n; i++) {
 		len[i] = tokens_of(b, order[i]);
 		all.tokens += len[i];
@@ -253,7 +261,7 @@ static int check(const struct batches *b, size_t *nval_p, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "a dataset of %zu examples; at most %u are possible", n,
 			       UINT32_MAX - 1);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && !b->s; i++) {
 		struct example x = example_of(b, i);
 		if (x.n > in_row || x.n < least)
 			return err_set(e, ERR_INTERNAL, "example %zu has %u tokens, not 2 to %lld",
@@ -286,9 +294,18 @@ static int alloc_rows(struct rows *r, size_t n, struct err *e)
 				 : err_nomem(e, 2ull * n * sizeof *r->ex, "the order of the data");
 }
 
+/* The sample that is row `row`. */
+static uint32_t sample_at(const struct batches *b, const struct rows *r, size_t row)
+{
+	if (!b->by_block)
+		return r->ex[row];
+	return r == &b->val ? block_order_held(b->by_block, row)
+			    : block_order_train(b->by_block, b->epoch, row);
+}
+
 static uint32_t source_of_row(const struct batches *b, const struct rows *r, size_t row)
 {
-	return example_of(b, r->ex[r->start[row]]).source;
+	return example_of(b, b->s ? sample_at(b, r, row) : r->ex[r->start[row]]).source;
 }
 
 static void sort_by_source(struct batches *b, uint32_t *order, size_t n)
@@ -304,10 +321,11 @@ static void sort_by_source(struct batches *b, uint32_t *order, size_t n)
 static int cut_val(struct batches *b, struct err *e)
 {
 	const struct rows *r = &b->val;
+	const size_t most = r->n / (size_t)b->o.micro_batch_size + source_count(b) + 1;
 	size_t left = 0;
-	b->val_first = mem_array(r->n + 1, sizeof *b->val_first);
+	b->val_first = mem_array(most, sizeof *b->val_first);
 	if (!b->val_first)
-		return err_nomem(e, (r->n + 1) * sizeof *b->val_first, "the validation split");
+		return err_nomem(e, most * sizeof *b->val_first, "the validation split");
 	for (size_t k = 0; k < r->n; k++, left--)
 		if (!left || source_of_row(b, r, k) != source_of_row(b, r, k - 1)) {
 			b->val_first[b->nval_passes++] = k;
@@ -317,8 +335,24 @@ static int cut_val(struct batches *b, struct err *e)
 	return 0;
 }
 
+/* The same where samples lie in blocks: no sample has memory of its own. */
+static int order_blocks(struct batches *b, struct err *e)
+{
+	const struct block_shape s = { .samples = b->ntrain + b->nval,
+				       .train = b->ntrain,
+				       .block = b->s->block,
+				       .mixed = b->s->mixed ? b->s->mixed : 1,
+				       .drawn = !b->o.val_source };
+	TRY(block_order_new(&s, b->o.seed, &b->by_block, e));
+	b->train.n = b->ntrain;
+	b->val.n = b->nval;
+	return cut_val(b, e);
+}
+
 static int fill_order(struct batches *b, struct err *e)
 {
+	if (b->s && b->s->block)
+		return order_blocks(b, e);
 	size_t n = b->ntrain + b->nval;
 	b->order = mem_array(n, sizeof *b->order);
 	b->epoch_order = mem_array(n, sizeof *b->epoch_order);
@@ -393,7 +427,8 @@ static int alloc_batch(struct batches *b, struct err *e)
 		b->answer_most = n > b->answer_most ? n : b->answer_most;
 	}
 	struct need t = largest_need(b, b->order, b->ntrain, rows, b->row_of);
-	struct need v = largest_need(b, b->order + b->ntrain, b->nval, val_rows, b->row_of);
+	const uint32_t *val = b->by_block ? NULL : b->order + b->ntrain;
+	struct need v = largest_need(b, val, b->nval, val_rows, b->row_of);
 	uint64_t tokens = t.tokens > v.tokens ? t.tokens : v.tokens,
 		 seqs = t.seqs > v.seqs ? t.seqs : v.seqs;
 	uint64_t ids, labels;
@@ -487,6 +522,7 @@ void batches_free(struct batches *b)
 	if (!b)
 		return;
 	free_pairs(b);
+	block_order_free(b->by_block);
 	void *all[] = { b->order,       b->epoch_order, b->row_of, b->train.ex,
 			b->train.start, b->val_first,   b->val.ex, b->val.start,
 			b->id,          b->pos,         b->label,  b->start,
@@ -571,10 +607,11 @@ static int fill_samples(struct batches *b, const struct rows *r, size_t first, s
 				.id_words = s->in_words,
 				.label_words = s->out_words };
 	for (size_t k = first; k < last; k++, at += s->length) {
-		const int rc = s->get(s->ctx, r->ex[k], b->id + at * s->in_words,
+		const uint32_t sample = sample_at(b, r, k);
+		const int rc = s->get(s->ctx, sample, b->id + at * s->in_words,
 				      b->label + at * s->out_words, e);
 		if (rc < 0)
-			return err_prefix(e, "sample %u", (unsigned)r->ex[k]);
+			return err_prefix(e, "sample %u", (unsigned)sample);
 		b->row[row_at + k - first] = b->start[start_at + m.nseq++] = (int32_t)m.n;
 		for (uint32_t i = 0; i < s->length; i++)
 			b->pos[at + i] = (int32_t)i;
@@ -649,8 +686,23 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 	return 0;
 }
 
+/* All samples have the same length. */
+static struct batch_shape samples_shape(const struct batches *b)
+{
+	size_t largest = 0;
+	for (size_t i = 0, at = 0; at < b->train.n && at < rows_per_batch(b); i++) {
+		const size_t left = b->train.n - at, rows = pass_rows(b, i),
+			     here = rows < left ? rows : left;
+		largest = here > largest ? here : largest;
+		at += rows;
+	}
+	return (struct batch_shape){ b->s->length, 1, 1, (double)(largest * b->s->length) };
+}
+
 struct batch_shape batches_shape(struct batches *b)
 {
+	if (b->s)
+		return samples_shape(b);
 	const struct rows *r = &b->train;
 	double all = 0, trained = 0, squares = 0, parts = 0, here = 0;
 	size_t pass = 0, left = 0, rows = 1;

@@ -13,7 +13,7 @@ void csv_release(struct csv *c)
 	buf_release(&c->record);
 }
 
-/* As field() below reads them: a quote begins a quoted field only as its first character. Text
+/* As csv_field() below reads them: a quote begins a quoted field only as its first character. Text
  * behind a closing quote is left to csv_row, which refuses it. */
 static enum csv_state after(enum csv_state at, char separator, char c)
 {
@@ -42,8 +42,7 @@ int csv_length(const struct csv *c, struct csv_scan *s, const char *p, size_t n,
 	return 1;
 }
 
-/* The field at *i of a row that ends at n; *i is then behind its separator, n + 1 at the end. */
-static int field(char separator, const char *p, size_t n, size_t *i, struct buf *out, struct err *e)
+int csv_field(char separator, const char *p, size_t n, size_t *i, struct buf *out, struct err *e)
 {
 	size_t k = *i;
 	buf_reset(out);
@@ -71,7 +70,7 @@ static int names(struct csv *c, const char *p, size_t n, struct buf *text, struc
 	do {
 		if (c->columns >= CSV_COLUMNS)
 			return err_set(e, ERR_INPUT, "more than %d columns", CSV_COLUMNS);
-		TRY(field(c->separator, p, n, &i, text, e));
+		TRY(csv_field(c->separator, p, n, &i, text, e));
 		json_quote(&c->names, text->p, text->n);
 		buf_addc(&c->names, ':');
 		buf_addc(&c->names, 0);
@@ -87,7 +86,7 @@ static int record(struct csv *c, const char *p, size_t n, struct buf *text, stru
 	buf_reset(&c->record);
 	buf_addc(&c->record, '{');
 	do {
-		TRY(field(c->separator, p, n, &i, text, e));
+		TRY(csv_field(c->separator, p, n, &i, text, e));
 		if (count++ >= c->columns)
 			break;
 		buf_adds(&c->record, count > 1 ? "," : "");

@@ -39,5 +39,8 @@ int csv_length(const struct csv *c, struct csv_scan *s, const char *p, size_t n,
 	       size_t *n_p, struct err *e);
 /* The row p as the names of the columns, or as a record. */
 int csv_row(struct csv *c, const char *p, size_t n, struct err *e);
+/* The field at *i of a row that ends at n (its line feed left out); *i is then behind its
+ * separator, n + 1 at the end. */
+int csv_field(char separator, const char *p, size_t n, size_t *i, struct buf *out, struct err *e);
 
 #endif

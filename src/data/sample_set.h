@@ -19,6 +19,9 @@ struct sample_set {
 	uint64_t count; /* to train and to hold out, as val_set_size says */
 	uint64_t held;  /* behind these, only to evaluate; 0: none */
 	uint32_t length, in_words, out_words;
+	/* 0: every epoch has an order of all samples. Else they are visited in blocks of so many
+	 * that follow each other, `mixed` of which are mixed (block_order.h). */
+	uint64_t block, mixed;
 	uint64_t digest; /* tells data sets apart when a run is resumed */
 	/* Writes sample `index` below count + held: length * in_words and length * out_words
 	 * numbers. Called by the thread that trains. */

@@ -92,6 +92,8 @@ bool own_param_at(const struct own_model *m, size_t i, struct own_param *p_p, ch
 bool own_param_find(const struct own_model *m, const char *name, struct own_param *p_p);
 /* How many a layer has; of the front -1. */
 size_t own_params(const struct own_model *m, int64_t layer);
+/* Whether the loss compares with the number of a class; false: with floats. */
+bool own_has_classes(const struct own_model *m);
 /* Whether data fits: samples of as many numbers as the model reads and compares with. `where`: the
  * model, for messages; `plain`: nothing is asked for that only a language model has. */
 struct sample_set;

@@ -80,6 +80,8 @@ bool own_param_find(const struct own_model *m, const char *name, struct own_para
 	return false;
 }
 
+bool own_has_classes(const struct own_model *m) { return m->loss.v[OWN_NUMBERS - 1] > 0; }
+
 int own_check_data(const struct own_model *m, const struct sample_set *s, const char *where,
 		   bool plain, struct err *e)
 {
