@@ -6,7 +6,8 @@
  * With TEST_LONG set (`make test-long`) the speed is measured as well: the steps of a window under
  * each attack against those of the windows before and behind it with a spin loop in the attacker's
  * control group. It must be 90 % in the median, where the machine is steady enough to tell: the
- * windows with the spin loop differ by 5 % or less. Elsewhere it is printed. */
+ * windows with the spin loop differ by 5 % or less. Elsewhere the best of the five windows must
+ * reach it: an attack that holds up the job in all of them fails on any machine. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -205,11 +206,12 @@ static void the_speed_under_attack(void **state)
 		       100 * share[ROUNDS - 1]);
 		fflush(stdout);
 		assert_true(fast[0] > 0);
-		if (spin[ROUNDS - 1] > steady * spin[0])
-			printf("%-22s not judged: the spin loop's windows differ by %.0f %%\n", "",
-			       100 * (spin[ROUNDS - 1] / spin[0] - 1));
-		else
-			assert_true(share[ROUNDS / 2] >= least);
+		const bool tells = spin[ROUNDS - 1] <= steady * spin[0];
+		if (!tells)
+			printf("%-22s the best window is judged: those of the spin loop differ by "
+			       "%.0f %%\n",
+			       "", 100 * (spin[ROUNDS - 1] / spin[0] - 1));
+		assert_true(share[tells ? ROUNDS / 2 : ROUNDS - 1] >= least);
 	}
 	kill(j.coordinator.pid, SIGINT);
 	assert_int_equal(finished(&j.coordinator, PATIENCE), 1);
