@@ -75,6 +75,7 @@ model_folder -      src/file/format_safetensors.c src/file/bnb.c src/file/peft.c
 model_folder -      src/file/model_file.c
 profile  -          src/plan/profile_json.c src/plan/profile_ways.c
 plan     -          src/plan/plan_json.c
+own_text -          src/model/own_text.c src/model/own_shape.c
 ROWS
 }
 
