@@ -463,10 +463,8 @@ static void started_by_hand_at_the_same_moment(void **state)
 	place_remove(&p);
 }
 
-/* ---- what a worker fetches ---- */
-
-/* A worker that goes between HELLO and WELCOME is not there yet: it is dialled again, and joins when
- * it answers. One that never does is missed like one that is not there. */
+/* A worker that goes between HELLO and WELCOME is not there yet: it is dialled again, and joins
+ * when it answers. One that never does is missed like one that is not there. */
 static void gone_before_it_answered(void **state)
 {
 	(void)state;
@@ -499,6 +497,8 @@ static void gone_before_it_answered(void **state)
 	net_close(net, 0);
 	place_remove(&p);
 }
+
+/* ---- what a worker fetches ---- */
 
 /* A coordinator offers `n` tensors. The worker must refuse them in one line that says `word`. */
 static void offer(const struct place *p, const struct blob_head *h, uint32_t n, uint64_t limit,

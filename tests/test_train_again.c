@@ -230,10 +230,8 @@ int main(int argc, char **argv)
 {
 	(void)argc;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_again_and_again),
-		cmocka_unit_test(with_a_worker),
-		cmocka_unit_test(an_older_coordinator),
-		cmocka_unit_test(a_later_coordinator),
+		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(with_a_worker),
+		cmocka_unit_test(an_older_coordinator),   cmocka_unit_test(a_later_coordinator),
 		cmocka_unit_test(lost_before_the_plan),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
