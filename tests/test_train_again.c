@@ -12,6 +12,7 @@
 #include "support/crew_site.h"
 #include "support/long.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -226,13 +229,67 @@ static void a_later_coordinator(void **state)
 	tiny_remove(&s.t);
 }
 
+/* The disk is full when the coordinator is started again: it waits for a little room, says that a
+ * checkpoint has none, goes on, and saves when there is. */
+static void a_full_disk(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	char disk[500], fill[600], to[600];
+	static const char zeros[4096];
+	(void)state;
+	make(&s, w);
+	snprintf(disk, sizeof disk, "%s/disk", s.t.dir);
+	snprintf(fill, sizeof fill, "%s/fill", disk);
+	snprintf(to, sizeof to, "output_dir=%s/run", disk);
+	assert_int_equal(mkdir(disk, 0755), 0);
+	const bool mounted = !mount("tmpfs", disk, "tmpfs", 0, "size=4m");
+	for (int i = 0; i < 3; i++) {
+		p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, to, NULL);
+		if (!mounted)
+			break;
+		if (i == 0)
+			says_or_fails(&p, NULL, "step 10/");
+		if (i == 1) {
+			until(&p, "The run goes on when there is room");
+			kill(p.pid, SIGINT);
+			must_fail(&p, 1, "interrupted while waiting for room");
+			continue;
+		}
+		if (i == 2)
+			break;
+		kill_now(&p);
+		int fd = open(fill, O_WRONLY | O_CREAT, 0644);
+		while (write(fd, zeros, sizeof zeros) > 0)
+			continue;
+		close(fd);
+	}
+	if (mounted) {
+		struct stat st;
+		until(&p, "The run goes on when there is room");
+		assert_int_equal(stat(fill, &st), 0);
+		assert_int_equal(truncate(fill, st.st_size - 4 * 4096), 0);
+		says_or_fails(&p, NULL, "the run goes on, and tries to save");
+		says_or_fails(&p, NULL, "without a checkpoint");
+		says_or_fails(&p, NULL, "step ");
+		unlink(fill);
+	}
+	must_succeed(&p);
+	workers_end(w, 0);
+	same_result(&s, "one", "disk/run", true);
+	same_samples(&s, "one", "disk/run");
+	if (mounted)
+		assert_int_equal(umount(disk), 0);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(with_a_worker),
 		cmocka_unit_test(an_older_coordinator),   cmocka_unit_test(a_later_coordinator),
-		cmocka_unit_test(lost_before_the_plan),
+		cmocka_unit_test(lost_before_the_plan),   cmocka_unit_test(a_full_disk),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

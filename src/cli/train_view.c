@@ -318,8 +318,13 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	introduce(v, i);
 	if (i->job_plan)
 		introduce_plan(v, i->job_plan);
-	TRY(i->job_plan ? job_plan_write(i->job_plan, c->output_dir, e)
-			: placement_write(i->job, i->place, c->output_dir, e));
+	int rc = i->job_plan ? job_plan_write(i->job_plan, c->output_dir, e)
+			     : placement_write(i->job, i->place, c->output_dir, e);
+	if (rc == ERR_IO && i->resumed_from) /* a full disk: as later in the run */
+		log_warn("%s", e->msg);
+	else
+		TRY(rc);
+	err_clear(e);
 	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics,
 			 e));
 	if (c->tensorboard) {

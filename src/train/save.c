@@ -52,12 +52,18 @@ static int check_room(const struct saver *s, const struct train_state *st, struc
 		return 0;
 	uint64_t room = (uint64_t)v.f_bavail * v.f_frsize, one = checkpoint_bytes(s->job),
 		 result = checkpoint_result_bytes(s->job), count = 1;
-	if (room < one + result)
-		return err_set(e, ERR_IO,
-			       "output_dir %s: %s are free, a checkpoint and the result of this "
-			       "run take %s: make room or choose another folder",
-			       s->dir, megabytes(room, have, sizeof have),
-			       megabytes(one + result, need, sizeof need));
+	if (room < one + result) {
+		err_set(e, ERR_IO,
+			"output_dir %s: %s are free, a checkpoint and the result of this "
+			"run take %s: make room or choose another folder",
+			s->dir, megabytes(room, have, sizeof have),
+			megabytes(one + result, need, sizeof need));
+		if (!s->folder.cut_off)
+			return e->code;
+		log_warn("%s; the run goes on, and tries to save", e->msg);
+		err_clear(e);
+		return 0;
+	}
 	if (s->job->save_every > 0 && s->job->total_steps > st->step)
 		count += (s->job->total_steps - st->step) / s->job->save_every;
 	if (c->save_total_limit > 0 && count > (uint64_t)c->save_total_limit + 1)

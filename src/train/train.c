@@ -307,10 +307,7 @@ static int run(struct trainer *t, const char *newest, struct err *e)
 	train_begin_set(t, !resume && !job_begins_with(c));
 	if (resume)
 		samples_go_back(c->output_dir, t->st.step - (t->owed != 0));
-	memcpy(t->saver.folder.job, t->identity, sizeof t->identity);
-	t->saver.folder.pass = t->job->pass;
-	t->saver.folder.npass = t->job->npass;
-	TRY(run_folder_begin(&t->saver.folder, e));
+	TRY(start_begin_folder(t, e));
 	struct train_info info;
 	TRY(start_info(t, t->kept ? "what the workers have kept" : newest, &info, e));
 	TRY(t->sink->begin ? t->sink->begin(t->sink->ctx, &info, e) : 0);
@@ -353,7 +350,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		*place = *o->place;
 	else
 		placement_single(&job.model, &device, place);
-	TRYOUT(run_folder_open(c, &t->arena, &t->saver.folder, &resume, e));
+	TRYOUT(start_open_folder(t, &resume, e));
 	TRYOUT(run(t, resume, e));
 	t->r.step = t->st.step;
 	memcpy(t->r.dir, t->saver.dir, sizeof t->r.dir);
