@@ -615,6 +615,80 @@ static void every_row_over_every_transport(void **state)
 	}
 }
 
+/* ---- the order of one member's messages ---- */
+
+enum { SEGMENTS = 6 };
+struct order {
+	uint32_t numbers;
+	int at, sent[SEGMENTS], received[SEGMENTS]; /* when the last of a segment was */
+};
+
+static int no_numbers(void *ctx, size_t k, size_t first, size_t count, float *v, struct err *e)
+{
+	(void)ctx, (void)k, (void)first, (void)e;
+	memset(v, 0, count * sizeof *v);
+	return 0;
+}
+
+static int no_result(void *ctx, size_t first, size_t count, const float *v, struct err *e)
+{
+	(void)ctx, (void)first, (void)count, (void)v, (void)e;
+	return 0;
+}
+
+static int note_sent(void *ctx, int place, uint32_t number, const float *v, size_t count,
+		     struct err *e)
+{
+	struct order *o = ctx;
+	(void)place, (void)v, (void)count, (void)e;
+	o->sent[number / o->numbers] = ++o->at;
+	return 0;
+}
+
+static int note_received(void *ctx, int place, uint32_t number, float *v, size_t count,
+			 struct err *e)
+{
+	struct order *o = ctx;
+	(void)place, (void)e;
+	memset(v, 0, count * sizeof *v);
+	o->received[number / o->numbers] = ++o->at;
+	return 0;
+}
+
+static int is_there(void *ctx, int place, uint32_t number, struct err *e)
+{
+	(void)ctx, (void)place, (void)number, (void)e;
+	return 1;
+}
+
+/* Everything of segment s + 1 has been sent when a member waits for the last message of segment s:
+ * while it works on that, something is on the wire. */
+static void the_next_segment_is_on_its_way(void **state)
+{
+	static const char *const ways[] = { "ring", "direct" };
+	const int place[] = { 0, 1 };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		struct order o = { 0 };
+		struct sum_terms terms = { 0 };
+		struct reduction r = { .how = reducer_find(ways[i]),
+				       .io = { no_numbers, no_result, note_sent, note_received,
+					       NULL, is_there, &o, NULL, NULL, NULL },
+				       .terms = &terms,
+				       .n = 2,
+				       .count = SEGMENTS * 100,
+				       .largest = 100 };
+		OK(sum_terms_find(&terms, SUM_FAST, place, 2, &err));
+		o.numbers = r.how->numbers(&r);
+		OK(reduce_begin(&r, &err));
+		OK(reduce_finish(&r, &err));
+		for (int s = 0; s + 1 < SEGMENTS; s++)
+			assert_true(o.sent[s + 1] < o.received[s] && o.sent[s + 1] > 0);
+		reduce_release(&r);
+		sum_terms_release(&terms);
+	}
+}
+
 /* Shared state: each place gets the sums of its piece and no other, however uneven the pieces. */
 static void every_row_scatters(void **state)
 {
@@ -939,6 +1013,7 @@ int main(void)
 #endif
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_row_over_every_transport),
+		cmocka_unit_test(the_next_segment_is_on_its_way),
 		cmocka_unit_test(every_row_scatters),
 		cmocka_unit_test(small_windows),
 		cmocka_unit_test(a_member_dies_at_every_message),

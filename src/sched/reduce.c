@@ -16,11 +16,11 @@ enum {
 	PART_BYTES = 8 << 20     /* of a part, at least */
 };
 
-float *reduce_room(float **room, size_t *cap, size_t count, struct err *e)
+float *reduce_room(struct reduction *r, int room, size_t count, struct err *e)
 {
-	if (mem_grow(room, cap, count ? count : 1, sizeof **room))
-		return *room;
-	err_nomem(e, count * sizeof **room, "the sum of gradients");
+	if (mem_grow(&r->room[room].p, &r->room[room].cap, count ? count : 1, sizeof(float)))
+		return r->room[room].p;
+	err_nomem(e, count * sizeof(float), "the sum of gradients");
 	return NULL;
 }
 
@@ -61,7 +61,7 @@ size_t reduce_place_at(const struct reduction *r, size_t segment, int place)
 
 size_t reduce_receives(const struct reduction *r)
 {
-	size_t all = reduce_segments(r), most = AHEAD + 2;
+	size_t all = reduce_segments(r), most = AHEAD + 3; /* two segments are under way */
 	return (all < most ? all : most) * r->how->receives(r);
 }
 
@@ -84,22 +84,26 @@ static int own_numbers(struct reduction *r, size_t segment, int k, float *v, str
 	return 0;
 }
 
-int reduce_own_sum(struct reduction *r, size_t segment, struct err *e)
+float *reduce_kept(struct reduction *r, size_t segment, struct err *e)
+{
+	return reduce_room(r, (int)(segment % REDUCE_KEPT), reduce_place_at(r, segment, r->n), e);
+}
+
+int reduce_own_sum(struct reduction *r, size_t segment, float *v, struct err *e)
 {
 	const size_t count = reduce_place_at(r, segment, r->n);
-	float *v = reduce_room(&r->own, &r->own_cap, 2 * count, e);
-	bool any = false;
-	if (!v)
-		return e->code;
+	float *term = v;
 	memset(v, 0, count * sizeof *v);
 	for (int i = 0; i < r->terms->n; i++) {
 		const int k = reduce_own_term(r, i);
 		if (k < 0)
 			continue;
-		TRY(own_numbers(r, segment, k, any ? v + count : v, e));
-		for (size_t j = 0; any && j < count; j++)
-			v[j] += v[count + j];
-		any = true;
+		TRY(own_numbers(r, segment, k, term, e));
+		for (size_t j = 0; term != v && j < count; j++)
+			v[j] += term[j];
+		term = reduce_room(r, REDUCE_OTHER, count, e);
+		if (!term)
+			return e->code;
 	}
 	return 0;
 }
@@ -143,22 +147,39 @@ static size_t ahead_of(const struct reduction *r, size_t s)
 
 int reduce_begin(struct reduction *r, struct err *e) { return begin_to(r, ahead_of(r, 0), e); }
 
+/* A period is the first half of the phases of its segment, in turns with the second half of those
+ * of the segment before. false: there is nothing in this turn. */
+static bool in_turn(const struct reduction *r, uint32_t first, uint32_t phases, size_t *segment_p,
+		    uint32_t *phase_p)
+{
+	const bool second = r->turn % 2;
+	*segment_p = r->period - second;
+	*phase_p = r->turn / 2 + (second ? first : 0);
+	return second ? r->period > 0 && *phase_p < phases
+		      : r->period < reduce_segments(r) && *phase_p < first;
+}
+
 /* 1: all segments are done; 0: the next phase would wait. */
 static int run(struct reduction *r, bool wait, struct err *e)
 {
 	const size_t all = reduce_segments(r);
-	const uint32_t phases = r->how->phases(r);
-	while (r->done < all) {
-		if (!r->phase)
-			TRY(begin_to(r, ahead_of(r, r->done), e));
-		for (; r->phase < phases; r->phase++) {
-			int rc = wait ? 1 : r->how->ready(r, r->done, r->phase, e);
+	const uint32_t phases = r->how->phases(r),
+		       first = r->how->collective || phases < 2 ? phases : phases / 2,
+		       longer = first > phases - first ? first : phases - first;
+	for (; r->period <= all; r->period++) {
+		if (!r->turn && r->period < all)
+			TRY(begin_to(r, ahead_of(r, r->period), e));
+		for (; r->turn < 2 * longer; r->turn++) {
+			size_t segment;
+			uint32_t phase;
+			if (!in_turn(r, first, phases, &segment, &phase))
+				continue;
+			int rc = wait ? 1 : r->how->ready(r, segment, phase, e);
 			if (rc <= 0)
 				return rc;
-			TRY(r->how->phase(r, r->done, r->phase, e));
+			TRY(r->how->phase(r, segment, phase, e));
 		}
-		r->phase = 0;
-		r->done++;
+		r->turn = 0;
 	}
 	return 1;
 }
@@ -173,8 +194,8 @@ int reduce_finish(struct reduction *r, struct err *e)
 
 void reduce_reset(struct reduction *r)
 {
-	r->begun = r->done = 0;
-	r->phase = 0;
+	r->begun = r->period = 0;
+	r->turn = 0;
 }
 
 int reduce_parts(double bytes, int64_t layers)
@@ -198,9 +219,11 @@ int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, st
 void reduce_release(struct reduction *r)
 {
 	mem_free(r->part);
-	mem_free(r->room);
-	mem_free(r->own);
 	r->part = NULL;
-	r->room = r->own = NULL;
-	r->part_cap = r->room_cap = r->own_cap = 0;
+	r->part_cap = 0;
+	for (int i = 0; i < REDUCE_ROOMS; i++) {
+		mem_free(r->room[i].p);
+		r->room[i].p = NULL;
+		r->room[i].cap = 0;
+	}
 }

@@ -5,7 +5,9 @@
  * The array of gradients (grads.h) is cut into segments, whose messages follow each other, and the
  * work on a segment into phases: a phase may need messages of the others. Each member does the same
  * phases of the same segments in the same order, as soon as their messages are there
- * (reduce_advance) or at the end (reduce_finish). What a row gets: the
+ * (reduce_advance) or at the end (reduce_finish). The second half of a segment's phases takes turns
+ * with the first half of the next segment's, so that something is on the wire while a member works
+ * on what came. What a row gets: the
  * terms of the sum with their places (sched/sum.h), its own terms' numbers, sending to a member
  * and receiving from it by number. What it leaves: the sum of all terms, the same bits on every
  * member.
@@ -64,9 +66,10 @@ struct reduce_links {
 
 struct reducer {
 	const char *name, *help;
-	bool exact;      /* it can keep the order SUM_EXACT */
-	bool collective; /* it needs the three all_* of reduce_io, in float32 */
-	size_t segment;  /* numbers of a segment; 0: the default */
+	bool exact; /* it can keep the order SUM_EXACT */
+	/* it needs the three all_* of reduce_io, in float32; segments one after the other */
+	bool collective;
+	size_t segment; /* numbers of a segment; 0: the default */
 	/* How many message numbers a segment has, and how many messages a member gets in one. */
 	uint32_t (*numbers)(const struct reduction *r);
 	uint32_t (*receives)(const struct reduction *r);
@@ -90,6 +93,10 @@ const struct reducer *reducer_find(const char *name);
  * suits. */
 const struct reducer *reducer_default(enum sum_order o, int largest, bool collective);
 
+/* Rooms for numbers, kept from call to call. A segment has one of the first two from its first
+ * phase to its last. */
+enum { REDUCE_KEPT = 2, REDUCE_AHEAD = REDUCE_KEPT, REDUCE_OTHER, REDUCE_ROOMS };
+
 struct reduction {
 	/* The caller's. */
 	const struct reducer *how;
@@ -102,11 +109,14 @@ struct reduction {
 	 * place gets all sums */
 	const size_t *cut;
 	/* Private. */
-	size_t begun, done; /* segments */
-	uint32_t phase;     /* of the segment that is next */
-	float **part;       /* [terms] */
-	float *room, *own;
-	size_t part_cap, room_cap, own_cap;
+	size_t begun, period; /* segments */
+	uint32_t turn;        /* in this period */
+	float **part;         /* [terms] */
+	size_t part_cap;
+	struct {
+		float *p;
+		size_t cap;
+	} room[REDUCE_ROOMS];
 };
 
 /* The sums of a round, by array of gradients: the numbers of their messages are
@@ -145,11 +155,12 @@ int reduce_parts(double bytes, int64_t layers);
 int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, struct err *e);
 /* For rows: of a complete sum, before it is sent or used. */
 void reduce_round(const struct reduction *r, float *v, size_t count);
-/* For rows: memory for `count` numbers, kept from call to call. */
-float *reduce_room(float **room, size_t *cap, size_t count, struct err *e);
-/* At r->own: this member's numbers of a segment, piece after piece, its terms added (0 without
- * any); behind them there is room for as many. */
-int reduce_own_sum(struct reduction *r, size_t segment, struct err *e);
+/* For rows: memory for `count` numbers; of one of the rooms, or what a segment keeps. */
+float *reduce_room(struct reduction *r, int room, size_t count, struct err *e);
+float *reduce_kept(struct reduction *r, size_t segment, struct err *e);
+/* At v: this member's numbers of a segment, piece after piece, its terms added (0 without any). Uses
+ * the room REDUCE_OTHER. */
+int reduce_own_sum(struct reduction *r, size_t segment, float *v, struct err *e);
 /* The sum of a segment is at v, piece after piece: what this member needs of it. */
 int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e);
 /* The k-th own term in the order of the terms, or -1: term i belongs to another. */

@@ -29,7 +29,7 @@ static uint32_t number_of(const struct reduction *r, size_t segment, int what)
 
 static int begin(struct reduction *r, size_t segment, struct err *e)
 {
-	float *v = reduce_room(&r->own, &r->own_cap, reduce_place_at(r, segment, r->n), e);
+	float *v = reduce_room(r, REDUCE_AHEAD, reduce_place_at(r, segment, r->n), e);
 	if (!v)
 		return e->code;
 	for (int i = 0; i < r->terms->n; i++) {
@@ -49,7 +49,7 @@ static int begin(struct reduction *r, size_t segment, struct err *e)
 static int add_piece(struct reduction *r, size_t segment, size_t first, size_t some, struct err *e)
 {
 	const int n = r->terms->n;
-	float *v = reduce_room(&r->room, &r->room_cap, (size_t)n * some, e);
+	float *v = reduce_room(r, REDUCE_OTHER, (size_t)n * some, e);
 	if (!v || !mem_grow(&r->part, &r->part_cap, (size_t)n, sizeof *r->part))
 		return v ? err_nomem(e, (size_t)n * sizeof *r->part, "the sum of gradients")
 			 : e->code;
@@ -105,7 +105,7 @@ static int add(struct reduction *r, size_t segment, struct err *e)
 static int take(struct reduction *r, size_t segment, struct err *e)
 {
 	size_t first;
-	float *v = reduce_room(&r->own, &r->own_cap, reduce_place_at(r, segment, r->n), e);
+	float *v = reduce_room(r, REDUCE_AHEAD, reduce_place_at(r, segment, r->n), e);
 	if (!v)
 		return e->code;
 	for (int p = 0; p < r->n; p++) {

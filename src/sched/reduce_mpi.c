@@ -35,13 +35,13 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
 	const size_t count = reduce_place_at(r, segment, r->n);
-	if (phase == GIVE) {
-		TRY(reduce_own_sum(r, segment, e));
-		return r->io.all_send(r->io.ctx, r->own, count, e);
-	}
-	float *v = reduce_room(&r->own, &r->own_cap, count, e);
+	float *v = reduce_room(r, REDUCE_AHEAD, count, e);
 	if (!v)
 		return e->code;
+	if (phase == GIVE) {
+		TRY(reduce_own_sum(r, segment, v, e));
+		return r->io.all_send(r->io.ctx, v, count, e);
+	}
 	TRY(r->io.all_receive(r->io.ctx, v, count, e));
 	return reduce_result(r, segment, v, e);
 }

@@ -52,10 +52,13 @@ static int begin(struct reduction *r, size_t segment, struct err *e)
 {
 	if (!steps(r)) /* alone */
 		return 0;
-	TRY(reduce_own_sum(r, segment, e));
+	float *v = reduce_room(r, REDUCE_AHEAD, reduce_place_at(r, segment, r->n), e);
+	if (!v)
+		return e->code;
+	TRY(reduce_own_sum(r, segment, v, e));
 	for (size_t lane = 0; lane < LANES; lane++) {
 		const struct part p = part_of(r, segment, 0, piece_out(r, 0), lane);
-		TRY(send_part(r, &p, r->own, e));
+		TRY(send_part(r, &p, v, e));
 	}
 	return 0;
 }
@@ -78,14 +81,18 @@ static int ready(struct reduction *r, size_t segment, uint32_t step, struct err 
 	return rc;
 }
 
-/* A phase is a step. Between the steps of a segment its sums are at r->own. */
+/* A phase is a step. Between the steps of a segment its sums are in what it keeps. */
 static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
 {
 	const int before = (r->me + r->n - 1) % r->n, in = piece_in(r, s);
 	const bool gather = s >= (uint32_t)r->n - 1;
+	float *v = reduce_kept(r, segment, e), *got = NULL;
+	if (!v)
+		return e->code;
 	if (s == 0)
-		TRY(reduce_own_sum(r, segment, e));
-	float *v = r->own, *got = v + reduce_place_at(r, segment, r->n);
+		TRY(reduce_own_sum(r, segment, v, e));
+	if (!gather && !(got = reduce_room(r, REDUCE_OTHER, reduce_place_at(r, segment, r->n), e)))
+		return e->code;
 	for (size_t lane = 0; lane < LANES && s < steps(r); lane++) {
 		const struct part p = part_of(r, segment, s, in, lane);
 		if (p.count)

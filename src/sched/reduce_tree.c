@@ -58,8 +58,13 @@ static int go_up(struct reduction *r, size_t segment, struct err *e)
 	const int span = span_of(r->me, r->n);
 	const uint32_t number = (uint32_t)segment * 2;
 	const size_t count = reduce_place_at(r, segment, r->n);
-	TRY(reduce_own_sum(r, segment, e));
-	float *v = r->own, *got = v + count;
+	float *v = reduce_kept(r, segment, e);
+	if (!v)
+		return e->code;
+	TRY(reduce_own_sum(r, segment, v, e));
+	float *got = reduce_room(r, REDUCE_OTHER, count, e);
+	if (!got)
+		return e->code;
 	for (int s = 1; s < span && r->me + s < r->n; s *= 2) {
 		TRY(r->io.receive(r->io.ctx, r->me + s, number, got, count, e));
 		for (size_t j = 0; j < count; j++)
@@ -73,7 +78,9 @@ static int go_down(struct reduction *r, size_t segment, struct err *e)
 	const int span = span_of(r->me, r->n);
 	const uint32_t number = (uint32_t)segment * 2 + 1;
 	const size_t count = reduce_place_at(r, segment, r->n);
-	float *v = r->own;
+	float *v = reduce_kept(r, segment, e);
+	if (!v)
+		return e->code;
 	if (r->me)
 		TRY(r->io.receive(r->io.ctx, r->me - span, number, v, count, e));
 	else
@@ -84,7 +91,7 @@ static int go_down(struct reduction *r, size_t segment, struct err *e)
 	return reduce_result(r, segment, v, e);
 }
 
-/* Between the two the sum is at r->own. */
+/* Between the two the sum is in what the segment keeps. */
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
 	return phase == UP ? go_up(r, segment, e) : go_down(r, segment, e);
