@@ -190,9 +190,6 @@ int plan_simulate(const struct profile *p, const struct plan_options *o, struct 
 typedef void (*plan_span_fn)(void *ctx, const struct play_span *s);
 int plan_timeline(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		  plan_span_fn fn, void *ctx, struct err *e);
-/* ERR_USAGE: which device is too small, by how much, and what would make it fit. */
-int plan_over_error(const struct profile *p, const struct plan *plan, struct err *e);
-
 /* Space for `stages` stages of one device each, in the plan's arena. */
 int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e);
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e);

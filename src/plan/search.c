@@ -2,6 +2,7 @@
 /* search.c - see search.h. */
 #include "plan/search.h"
 
+#include "plan/fit.h"
 #include "plan/offload.h"
 
 #include <math.h>
@@ -216,7 +217,7 @@ int search_nothing_fits(struct search *s, struct err *e)
 	if (rc == 0)
 		rc = plan_simulate(s->p, s->o, &plan, e);
 	if (rc == 0 && plan.over_device >= 0)
-		rc = plan_over_error(s->p, &plan, e);
+		rc = plan_over_error(s->p, s->o, &plan, e);
 	else if (rc == 0)
 		rc = err_set(e, ERR_USAGE,
 			     s->o->must_use >= 0

@@ -9,6 +9,7 @@
 #include "file/atomic.h"
 #include "base/log.h"
 #include "plan/cost.h"
+#include "plan/fit.h"
 #include "plan/offload.h"
 #include "sched/sched.h"
 #include "survey/reduction.h"
@@ -222,7 +223,7 @@ int job_plan_make(struct job_plan *p, bool execute, struct err *e)
 	if (!execute || p->plan.executable)
 		return 0;
 	if (!p->plan.fits)
-		return plan_over_error(&p->profile, &p->plan, e);
+		return plan_over_error(&p->profile, &p->options, &p->plan, e);
 	return err_set(e, ERR_USAGE, "the plan of planner '%s' cannot be executed: %s",
 		       p->planner->name, p->plan.why_not);
 }
