@@ -122,6 +122,7 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 						   cost_is_played(q, stage) ? i : 0)
 				 : sched_in_flight_alone(q->sched, q->stages, q->chunks,
 							 q->microbatches, stage);
+	const double pieces = 1 + p->device[device].rounding;
 	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
 	       kept, edge = mr->boundary_gib;
 
@@ -142,17 +143,18 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 	if (g && g->sharded && cost_is_played(q, stage)) {
 		const int held = m->microbatches;
 		return p->device[device].fixed_gib +
-		       gathered_gib(c, q, stage, i, device, m->state_share) +
+		       pieces * gathered_gib(c, q, stage, i, device, m->state_share) +
 		       chunked_gib(c, mr, q, stage, device, recompute, held) +
 		       (held > 0 ? work : 0) + (q->stages > 1 ? 2 * edge : 0);
 	}
 	if (!g && q->sched->gathers && cost_offloads(c, device, OFFLOAD_PARAMETERS))
-		return p->device[device].fixed_gib + gathered_gib(c, q, stage, i, device, 1) +
+		return p->device[device].fixed_gib +
+		       pieces * gathered_gib(c, q, stage, i, device, 1) +
 		       chunked_gib(c, mr, q, stage, device, recompute, q->microbatches) + work +
 		       (q->stages > 1 ? 2 * edge : 0);
 	if (g && g->sharded)
 		return p->device[device].fixed_gib + 2 * p->layer_gib +
-		       m->state_share * (weights + state) +
+		       pieces * m->state_share * (weights + state) +
 		       (m->microbatches > 0 ? work + 3 * edge : 0);
 	const double gradients = cost_gradient_gib(c, q, stage, n);
 	if (cost_offloads(c, device, OFFLOAD_OPTIMIZER))
@@ -161,6 +163,8 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		state = gradients + m->state_share * fmax(state - gradients, 0);
 	if (cost_order(c) == SUM_EXACT)
 		state += held_gradients(q, stage, i) * gradients;
+	weights *= pieces;
+	state *= pieces;
 	if (g && !cost_is_played(q, stage))
 		in_flight = m->microbatches < in_flight ? m->microbatches : in_flight;
 	kept = recompute ? largest * edge : largest * mr->kept[device] + edge;

@@ -38,6 +38,8 @@
  *                  "estimated", its times come from a data sheet, not from this device
  *                  "watts", at work; default: of the card of this kind, if it is known
  *                  "host_memory_gib", free on its host, for what is offloaded; default: no limit
+ *                  "rounding", what the driver takes beyond the bytes of parameters and state, as
+ *                    a share of them: it gives memory in pieces; default 0
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...], context and kernels; held by
  *                    others; default reserve
  *                                                                       5 % of the memory
@@ -125,7 +127,8 @@ struct profile_device {
 	bool on_host;   /* its memory is the host's: nothing can be offloaded */
 	bool estimated; /* its times were not measured on it */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
-	double watts;           /* at work; 0: as the library of cards says, if it knows the kind */
+	double rounding; /* of parameters and their state: what the driver takes beyond their bytes */
+	double watts;    /* at work; 0: as the library of cards says, if it knows the kind */
 	double host_memory_gib; /* free memory of the host, for what is offloaded; 0: not known */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;

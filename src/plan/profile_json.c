@@ -184,7 +184,7 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(read_text(p, o, at, "kind", "unknown", &d->kind, e));
 	TRY(json_need_str(o, at, "host", &host, e));
 	TRY(host_index(p, hosts, host, &d->host, e));
-	d->fixed_gib = d->used_gib = d->host_memory_gib = 0;
+	d->fixed_gib = d->used_gib = d->host_memory_gib = d->rounding = 0;
 	d->reserve_gib = -1;
 	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
 	d->on_host = false;
@@ -194,6 +194,7 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(json_opt_bool(o, at, "estimated", &d->estimated, e));
 	TRY(json_opt_num(o, at, "watts", 0, 1e6, &d->watts, e));
 	TRY(json_opt_num(o, at, "host_memory_gib", 0, MAX_GIB, &d->host_memory_gib, e));
+	TRY(json_opt_num(o, at, "rounding", 0, 1e3, &d->rounding, e));
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
 	TRY(json_opt_num(o, at, "reserve_gib", 0, MAX_GIB, &d->reserve_gib, e));
@@ -491,6 +492,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_num(b, "memory_gib", d->memory_gib);
 	if (d->host_memory_gib > 0)
 		put_num(b, "host_memory_gib", d->host_memory_gib);
+	if (d->rounding > 0)
+		put_num(b, "rounding", d->rounding);
 	put_num(b, "fixed_gib", d->fixed_gib);
 	put_num(b, "used_gib", d->used_gib);
 	if (d->reserve_gib >= 0)

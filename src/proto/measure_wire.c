@@ -130,6 +130,7 @@ static void put_result(struct wire_writer *w, const struct measure_result *r)
 		wire_put_u64(w, p->head);
 	}
 	wire_put_u64(w, r->host_free);
+	wire_put_f64(w, r->rounding);
 }
 
 int measure_result_write(const struct measure_result *r, void *out, size_t cap, size_t *n_p,
@@ -187,8 +188,9 @@ static int check_result(const struct measure_result *r, struct err *e)
 				e, ERR_PROTOCOL,
 				"PROFILED: part %d has %llu bytes of weights, its step takes %g s",
 				i, (unsigned long long)r->weights[i], r->optimizer[i]);
-	if (!plausible(r->residual, -1))
-		return err_set(e, ERR_PROTOCOL, "PROFILED: residual %g", r->residual);
+	if (!plausible(r->residual, -1) || !plausible(r->rounding, 0))
+		return err_set(e, ERR_PROTOCOL, "PROFILED: residual %g, rounding %g", r->residual,
+			       r->rounding);
 	if (!r->points)
 		return err_set(e, ERR_PROTOCOL, "PROFILED: no microbatch size was measured");
 	for (int i = 0; i < r->points; i++)
@@ -230,6 +232,7 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 		p->head = wire_get_u64(&r);
 	}
 	o->host_free = wire_get_u64(&r);
+	o->rounding = wire_get_f64(&r);
 	TRY(wire_read_end(&r, "PROFILED", e));
 	return check_result(o, e);
 }

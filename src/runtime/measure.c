@@ -636,6 +636,18 @@ static int by_m(const void *a, const void *b)
 	return ((const struct measure_point *)a)->m - ((const struct measure_point *)b)->m;
 }
 
+/* What the driver has taken beyond the bytes of buffers since `free` bytes were free; 0 where its
+ * memory is the host's, which others use too. */
+static int beyond_buffers(const struct measuring *p, uint64_t free, uint64_t *bytes_p,
+			  struct err *e)
+{
+	struct dev_caps caps;
+	TRY(dev_caps(p->dev, &caps, e));
+	const uint64_t there = caps.mem_free + p->dev->mem_used;
+	*bytes_p = !caps.unified && free > there ? free - there : 0;
+	return 0;
+}
+
 static int run(struct measuring *p, struct err *e)
 {
 	struct measure_result *r = p->r;
@@ -656,6 +668,9 @@ static int run(struct measuring *p, struct err *e)
 	os_memory("", &host, &r->host_free);
 	uint64_t free_before = caps.mem_free;
 	TRY(build(p, o, free_before, e));
+	uint64_t rounded, beyond;
+	TRY(beyond_buffers(p, free_before, &rounded, e));
+	r->rounding = (double)rounded / (double)(p->dev->mem_used + 1);
 	if (p->others)
 		TRY(p->others->begin(p->others->ctx, e));
 	for (int times = 0; times < 2 && (!times || fabs(r->residual) > sum_allowed); times++) {
@@ -666,10 +681,8 @@ static int run(struct measuring *p, struct err *e)
 		TRY(check_whole(p, e));
 		drop_part(p, ONE);
 	}
-	TRY(dev_caps(p->dev, &caps, e));
-	if (!caps.unified && free_before > caps.mem_free + p->dev->mem_used)
-		r->fixed = free_before - caps.mem_free - p->dev->mem_used;
-	r->fixed += bytes_of(p->whole.inv_freq);
+	TRY(beyond_buffers(p, free_before, &beyond, e));
+	r->fixed = (beyond > rounded ? beyond - rounded : 0) + bytes_of(p->whole.inv_freq);
 	qsort(r->point, (size_t)r->points, sizeof *r->point, by_m);
 	count_bytes(p);
 	TRY(time_optimizer(p, o, e));

@@ -79,6 +79,7 @@ struct measure_result {
 	 * share */
 	bool limited;
 	uint64_t memory, used, fixed; /* bytes: all, used by other programs, context and kernels */
+	double rounding; /* of parameters: what the driver takes beyond their bytes, as a share */
 	uint64_t host_free; /* bytes of the machine's own memory that are free; 0: not known */
 	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
 	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];

@@ -420,6 +420,7 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 				      .memory_gib = (double)r[i].memory / part,
 				      .used_gib = (double)r[i].used / part,
 				      .fixed_gib = (double)r[i].fixed / GIB,
+				      .rounding = r[i].rounding,
 				      .host_memory_gib = (double)r[i].host_free / GIB,
 				      .reserve_gib = -1,
 				      .optimizer_ms = 1e3 * r[i].optimizer[MEASURE_LAYER],
@@ -670,7 +671,7 @@ int profiler_config(const struct config *c, const struct join_options *g,
 		TRY(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, NULL, &job, e));
 	TRYOUT(cluster ? join_cluster(&job, g, &a, &seat, &s, e)
-		       : join_threads(&job, &device, 1, &a, &seat, &s, e));
+		       : join_threads(&job, &device, 1, 0, &a, &seat, &s, e));
 	TRYOUT(profiler_run(s, o, p_p, e));
 out:
 	session_close(s, rc < 0 ? e : NULL);

@@ -143,6 +143,17 @@ static int run_list(struct worker *w, struct err *e)
 	return exchange_round_end(&w->exchange, e);
 }
 
+/* What the driver has taken beyond the bytes of buffers: kernels, and memory in whole pieces. */
+static uint64_t beyond_buffers(const struct worker *w)
+{
+	struct dev_caps caps;
+	struct err ignored = { 0 };
+	if (!w->free_before || dev_caps(w->dev, &caps, &ignored) < 0)
+		return 0;
+	const uint64_t there = caps.mem_free + w->dev->mem_used;
+	return w->free_before > there ? w->free_before - there : 0;
+}
+
 static int send_stepped(struct worker *w, struct err *e)
 {
 	struct worker_times *t = &w->times;
@@ -151,7 +162,7 @@ static int send_stepped(struct worker *w, struct err *e)
 		  most = (ORDERS_PAYLOAD - none) / (stepped_size(&t->m, 1) - none);
 	if (t->nspan > most) /* many microbatches and a trace: only the first spans are sent */
 		t->nspan = most;
-	t->m.mem_peak = w->dev->mem_peak;
+	t->m.mem_peak = w->dev->mem_peak + beyond_buffers(w);
 	t->m.host_peak = (w->model.host ? w->model.host->mem_peak : 0) + park_bytes(&w->park);
 	t->m.said = clock_now();
 	TRY(stepped_write(&t->m, t->span, t->nspan, out, ORDERS_PAYLOAD, &n, e));

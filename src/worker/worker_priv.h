@@ -30,11 +30,12 @@ struct worker {
 	bool planned, train, finished; /* train: the current round has a backward half */
 	/* the record of the state that the model has; empty: none, or it is not whole */
 	struct buf record;
-	bool broken;         /* BROKEN was sent: all but FORGET and the end is ignored */
-	uint64_t trained;    /* the last step of training, for messages */
-	uint64_t parameters; /* bytes on the device when the whole stage has been built */
-	float *logits;       /* (V), of a sampling round */
-	int32_t *order;      /* [vocab] scratch of sample_token() */
+	bool broken;          /* BROKEN was sent: all but FORGET and the end is ignored */
+	uint64_t trained;     /* the last step of training, for messages */
+	uint64_t parameters;  /* bytes on the device when the whole stage has been built */
+	uint64_t free_before; /* bytes, before that; 0: the device's memory is the host's */
+	float *logits;        /* (V), of a sampling round */
+	int32_t *order;       /* [vocab] scratch of sample_token() */
 	size_t logits_cap, order_cap;
 };
 
