@@ -148,7 +148,7 @@ static inline uint64_t net_slack(uint64_t window)
 }
 /* The same between processes of one machine, where a credit costs more than the memory that waits
  * for it. `window`: the smaller one of both sides. */
-static inline uint64_t net_slack_near(uint64_t window) { return window / 8; }
+static inline uint64_t net_slack_near(uint64_t window) { return window / 2; }
 
 /* A link in state CONNECTING with two references, the user's and the transport's; NULL when memory
  * is out. */
