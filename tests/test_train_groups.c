@@ -47,6 +47,8 @@ static void place(const struct mixture *m, int layers, struct placed *p)
 		p->place.first[i] = (int64_t)i * layers / (m->stages * m->chunks);
 }
 
+static uint64_t window; /* of the links between members; 0: the default */
+
 static int attempt(const struct tiny *t, const char *name, const struct mixture *m, int layers,
 		   struct record *r, const char *const *more, bool allow_changes, struct err *e)
 {
@@ -59,6 +61,7 @@ static int attempt(const struct tiny *t, const char *name, const struct mixture 
 	const struct train_options o = { .stop = &r->stop,
 					 .place = m ? &p.place : NULL,
 					 .allow_changes = allow_changes,
+					 .window = window,
 					 .act = DT_F32 };
 	int rc = train_run(c, &o, &sink, &res, e);
 	config_free(c);
@@ -175,6 +178,32 @@ static void full_has_the_bits_of_one_process(void **state)
 	(void)state;
 	full_on(tiny_make_tied, "full", ARRAY_LEN(few), test_is_long());
 	full_on(tiny_make, "untied", test_is_long() ? ARRAY_LEN(few) : 3, test_is_long());
+}
+
+/* Links whose window is smaller than one message between stages or one part of a sum: groups of
+ * different size in adjacent stages, interleaved too. */
+static void windows_smaller_than_one_message(void **state)
+{
+	enum { SMALL = 1000 };
+	static const char *const more[] = {
+		"lora_dropout=0.2",   "lora_r=8",    "gradient_accumulation_steps=5",
+		"reduce_order=exact", "max_steps=2", NULL
+	};
+	static const struct mixture narrow[] = {
+		{ "2 to 3", "1f1b", 2, 1, { 2, 3 }, { 1, 2, 2, 1, 1 } },
+		{ "3 to 1", "eager", 2, 1, { 3, 1 }, { 1, 4, 1, 1 } },
+		{ "2 to 3, interleaved", "interleaved", 2, 2, { 2, 3 }, { 1, 2, 2, 1, 1 } },
+		{ "3 to 1, interleaved", "interleaved", 2, 3, { 3, 1 }, { 1, 1, 1, 1 } },
+	};
+	struct tiny t;
+	struct record one = { 0 };
+	(void)state;
+	tiny_make(&t, LAYERS, 60);
+	run(&t, "narrow", NULL, LAYERS, &one, more);
+	window = SMALL;
+	compare(&t, &one, narrow, ARRAY_LEN(narrow), "narrow", more, "adapter_model.safetensors");
+	window = 0;
+	tiny_remove(&t);
 }
 
 /* Adapters on a model whose embedding is also the head: two copies of a frozen table. */
@@ -344,6 +373,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
 		cmocka_unit_test(full_has_the_bits_of_one_process),
+		cmocka_unit_test(windows_smaller_than_one_message),
 		cmocka_unit_test(lora_on_a_tied_model),
 		cmocka_unit_test(resume_on_another_grouping),
 		cmocka_unit_test(a_run_without_groups_keeps_its_rules),

@@ -140,7 +140,7 @@ static void over_memory(void **state)
 	const struct link_table *t;
 	bool turned;
 	place_make(&p);
-	MUST(join_threads(&p.job, device, 3, &a, &seat, &s, &err));
+	MUST(join_threads(&p.job, device, 3, 0, &a, &seat, &s, &err));
 	const struct links_options o = { .seconds = 0.05 };
 	MUST(links_measure(s, &o, &t, &err));
 	assert_int_equal(t->machines, 1);

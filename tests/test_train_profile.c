@@ -578,7 +578,7 @@ static void a_profile_of_another_job_is_told(void **state)
 	const char *device = "cpu";
 	const struct profiler_options o = { 0 };
 	check(job_open(c, DT_F32, NULL, &j, &e), &e);
-	check(join_threads(&j, &device, 1, &a, &seat, &ses, &e), &e);
+	check(join_threads(&j, &device, 1, 0, &a, &seat, &ses, &e), &e);
 	check(profiler_run(ses, &o, &p, &e), &e);
 	session_close(ses, NULL);
 	check(profile_check_job(&p, "p.json", &j, &e), &e);

@@ -100,8 +100,8 @@ int join_cluster(struct job *job, const struct join_options *g, struct arena *a,
 	return 0;
 }
 
-int join_threads(struct job *job, const char *const *device, int n, struct arena *a,
-		 struct seat_spec **seat_p, struct session **s_p, struct err *e)
+int join_threads(struct job *job, const char *const *device, int n, uint64_t window,
+		 struct arena *a, struct seat_spec **seat_p, struct session **s_p, struct err *e)
 {
 	static atomic_uint serial;
 	unsigned number = atomic_fetch_add(&serial, 1);
@@ -117,7 +117,8 @@ int join_threads(struct job *job, const char *const *device, int n, struct arena
 					 .id = i ? arena_strdup(a, id) : "local",
 					 .host = "this machine",
 					 .device = device[i],
-					 .cache_dir = job->cfg->cache_dir };
+					 .cache_dir = job->cfg->cache_dir,
+					 .window = window };
 		if (!s->id)
 			return err_nomem(e, sizeof id, "workers");
 		snprintf(s->address, sizeof s->address, "worker-%u-%d", number, i);

@@ -34,8 +34,8 @@ int join_device(const struct config *c, char spec[DEV_SPEC], enum dtype *act_p, 
  * The seats are allocated in `a`. */
 int join_cluster(struct job *job, const struct join_options *o, struct arena *a,
 		 struct seat_spec **seat_p, struct session **s_p, struct err *e);
-/* A thread for each device. */
-int join_threads(struct job *job, const char *const *device, int n, struct arena *a,
-		 struct seat_spec **seat_p, struct session **s_p, struct err *e);
+/* A thread for each device. `window`: of links towards it (net.h); 0: the default. */
+int join_threads(struct job *job, const char *const *device, int n, uint64_t window,
+		 struct arena *a, struct seat_spec **seat_p, struct session **s_p, struct err *e);
 
 #endif

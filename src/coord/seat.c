@@ -41,7 +41,7 @@ static void *run_thread(void *ctx)
 static int start_thread(struct seat *w, char *const *program, struct err *e)
 {
 	(void)program;
-	TRY(net_open("loop", &(struct net_options){ .peer_timeout = 0 }, &w->net, e));
+	TRY(net_open("loop", &(struct net_options){ .window = w->spec->window }, &w->net, e));
 	TRY(net_listen(w->net, w->spec->address, NULL, e));
 	pthread_attr_t attr;
 	pthread_attr_init(&attr);

@@ -29,6 +29,7 @@ struct seat_spec {
 	bool spare;            /* it holds nothing until another one is lost */
 	bool late;             /* it is not there when the job begins, and may come */
 	const char *cache_dir; /* SEAT_THREAD; NULL: the default */
+	uint64_t window;       /* SEAT_THREAD: of links towards it (net.h); 0: the default */
 	char address[NET_ADDRESS];
 };
 

@@ -89,8 +89,8 @@ int start_join(struct trainer *t, const char *resume, struct err *e)
 					.run = t->o->ranks ? 0 : t->saver.folder.run,
 					.term = t->saver.folder.term };
 	if (!start_is_cluster(t))
-		return join_threads(t->job, t->place->device, placement_rows(t->place), &t->arena,
-				    &t->seat, &t->ses, e);
+		return join_threads(t->job, t->place->device, placement_rows(t->place),
+				    t->o->window, &t->arena, &t->seat, &t->ses, e);
 	return join_cluster(t->job, &o, &t->arena, &t->seat, &t->ses, e);
 }
 

@@ -138,6 +138,7 @@ struct train_options {
 	enum dtype act;                /* with `place`: dtype of activations */
 	/* with `place`: [stages] the member that gets each stage; NULL: member i stage i */
 	const int *member;
+	uint64_t window;    /* with `place`: bytes in flight to a member (net.h); 0: the default */
 	bool trace;         /* spans to the sink */
 	bool allow_changes; /* resume although permitted settings have changed */
 	/* argv that starts a worker process, ended by NULL; "--worker ID" is added. For clusters */
