@@ -175,6 +175,33 @@ static void other_values_have_the_bits_of_one_process(void **state)
 	tiny_remove(&t);
 }
 
+/* Adapters beside an embedding and a head that are trained whole, each a matrix of its own or one
+ * for both: values that are gathered, of which some are trained. */
+static void whole_modules_have_the_bits_of_one_process(void **state)
+{
+	static const char *const more[] = { "lora_r=8",
+					    "lora_modules_to_save=embed_tokens,lm_head",
+					    "gradient_accumulation_steps=4",
+					    "reduce_order=exact",
+					    "max_steps=2",
+					    NULL };
+	static const char *const kind[] = { "saved", "saved-tied" };
+	static const int values[] = { 1, 4, 6, 7 };
+	(void)state;
+	for (int tied = 0; tied < 2; tied++) {
+		struct tiny t;
+		(tied ? tiny_make_tied : tiny_make_wide)(&t, LAYERS, 60);
+		for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+			char name[64];
+			snprintf(name, sizeof name, "%s-%zu", kind[tied], i);
+			compare(&t, name, more, "adapter_model.safetensors",
+				FIRST_OF_VALUES + values[i]);
+		}
+		compare(&t, kind[tied], more, "adapter_model.safetensors", 5);
+		tiny_remove(&t);
+	}
+}
+
 static void full_has_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -298,6 +325,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
 		cmocka_unit_test(other_values_have_the_bits_of_one_process),
+		cmocka_unit_test(whole_modules_have_the_bits_of_one_process),
 		cmocka_unit_test(full_has_the_bits_of_one_process),
 		cmocka_unit_test(resume_on_other_shares),
 		cmocka_unit_test(every_way_of_adding_up),
