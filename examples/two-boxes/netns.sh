@@ -5,7 +5,7 @@
 #   examples/two-boxes/netns.sh [-n 2|3] [-r 1gbit] [-c train|profile|plan] [-p STEP] MODEL
 #       [key=value ...]
 # -p STEP: the cable of the last box is pulled after that step, and put back 20 s later. With -p the
-# sum of the adapter is printed at the end; -p 0 pulls none, for comparison.
+# sum of the adapter, or model, is printed at the end; -p 0 pulls none, for comparison.
 # Every box runs the same command; only box1 is given the model. The namespaces and the files of the
 # boxes are removed at the end.
 set -eu
@@ -106,7 +106,9 @@ ip netns exec "$tag-1" "$bin" "$command" "$work/cluster.yaml" base_model="$model
 	key_file="$work/box1/key" cache_dir="$work/box1/cache" ${pull:+"output_dir=$work/run"} \
 	"$@" > >(tee "$work/box1/log") 2>&1 || status=$?
 [ -z "${puller:-}" ] || kill "$puller" 2>/dev/null || true
-[ -z "$pull" ] || [ $status != 0 ] || sha256sum <"$work/run/adapter_model.safetensors"
+result="$work/run/adapter_model.safetensors"
+[ -e "$result" ] || result="$work/run/model.safetensors" # all parameters were trained
+[ -z "$pull" ] || [ $status != 0 ] || sha256sum <"$result"
 [ $status = 0 ] || kill "${pids[@]}" 2>/dev/null || true # they would wait for the coordinator
 for p in "${pids[@]}"; do
 	wait "$p" || true

@@ -202,8 +202,8 @@ int gather_send(struct gather *g, int chunk, int part, struct err *e)
 	return gather_advance(g, e);
 }
 
-/* The piece of member k, to the device. */
-static int take_piece(struct gather *g, int k, struct err *e)
+/* The piece of member k, to the device. `early`: it has not been waited for. */
+static int take_piece(struct gather *g, int k, bool early, struct err *e)
 {
 	const struct gather_chunk *c = &g->chunk[g->coming];
 	const size_t n = message_bytes(g, g->coming, k, g->me);
@@ -215,6 +215,8 @@ static int take_piece(struct gather *g, int k, struct err *e)
 					   number++, g->bytes + done,
 					   n - done < SUM_PART ? n - done : SUM_PART, e));
 	g->came[k] = true;
+	g->received += n;
+	g->early += early ? n : 0;
 	if (!g->computes[g->me])
 		return 0;
 	for (size_t j = 0; j < c->n; j++) {
@@ -263,7 +265,7 @@ int gather_advance(struct gather *g, struct err *e)
 	for (int k = 0; g->coming >= 0 && k < g->members; k++) {
 		int rc = g->came[k] ? 0 : is_here(g, k, e);
 		if (rc > 0)
-			rc = take_piece(g, k, e);
+			rc = take_piece(g, k, true, e);
 		if (rc < 0)
 			return rc;
 	}
@@ -289,11 +291,12 @@ int gather_finish(struct gather *g, int chunk, int part, struct err *e)
 	if (g->coming != chunk || g->part != part)
 		return err_set(e, ERR_INTERNAL, "GATHER of chunk %d, but chunk %d was asked for",
 			       chunk, g->coming);
-	for (int k = 0; k < g->members; k++)
-		if (!g->came[k])
-			TRY(take_piece(g, k, e));
 	int rc = 1;
-	while (rc > 0)
+	for (int k = 0; k < g->members && rc >= 0; k++) {
+		const int here = g->came[k] ? 0 : is_here(g, k, e);
+		rc = here < 0 || g->came[k] ? here : take_piece(g, k, here, e);
+	}
+	for (rc = rc < 0 ? rc : 1; rc > 0;)
 		rc = upload_own(g, false, e);
 	if (rc < 0)
 		return rc;

@@ -46,6 +46,8 @@ struct gather {
 	size_t own; /* of the own piece: parameters that have been uploaded */
 	/* bytes from the memory of the host, and those of them that came beside computing */
 	uint64_t moved, beside;
+	/* bytes from other members, and those of them that came while this one computed */
+	uint64_t received, early;
 	unsigned char *bytes; /* (cap) a piece on its way */
 	size_t cap;
 };

@@ -247,6 +247,9 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 				 .every = w->plan.progress };
 	TRY(beat_start(&w->beat, e));
 	TRY(runtime_device(w->env->device, &w->dev, e));
+	struct dev_caps caps;
+	TRY(dev_caps(w->dev, &caps, e));
+	w->free_before = caps.unified ? 0 : caps.mem_free;
 	pin_links(w->env->net, w->dev);
 	if (w->plan.trace && !(w->times.span = mem_array(TIMES_SPANS, sizeof *w->times.span)))
 		return err_nomem(e, TIMES_SPANS * sizeof *w->times.span, "the trace");
@@ -289,7 +292,7 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-/* How much of what was offloaded came and went while the device computed. */
+/* How much of what was offloaded or gathered came and went while the device computed. */
 static void say_offload(const struct worker *w)
 {
 	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved,
@@ -298,6 +301,12 @@ static void say_offload(const struct worker *w)
 		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
 			 "them beside computing",
 			 (double)moved / (1 << 20), 100.0 * (double)beside / (double)moved);
+	const struct gather *g = &w->sum.gather;
+	if (g->received)
+		log_info("shared values: %.1f MiB from the other members, %.0f %% of them beside "
+			 "computing",
+			 (double)g->received / (1 << 20),
+			 100.0 * (double)g->early / (double)g->received);
 }
 
 /* Gives back everything that belongs to the plan. */
