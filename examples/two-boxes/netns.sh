@@ -79,6 +79,9 @@ if [ "$boxes" = 3 ]; then
 		{ print }' "$work/cluster.yaml" >"$work/three"
 	mv "$work/three" "$work/cluster.yaml"
 fi
+case " $* " in # all parameters: the example's adapter is left out
+*" adapter=none "*) sed -i '/^lora_/d' "$work/cluster.yaml" ;;
+esac
 for i in $(seq "$boxes"); do
 	put_key "$work/cluster.yaml" "KEY-OF-BOX$i" "$work/box$i/public"
 done

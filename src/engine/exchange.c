@@ -272,7 +272,8 @@ static int take_message(struct exchange *x, const struct exchange_want *w, struc
 	return find_early(x, w, msg_p, f_p);
 }
 
-/* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */
+/* Waits for it. Meanwhile it reads what the others send: of them one may have to send to this worker
+ * before it can do what the awaited one waits for. */
 int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
 		      struct frame *f_p, struct err *e)
 {
@@ -287,15 +288,13 @@ int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct 
 			return rc < 0 ? rc : 0;
 		TRY(exchange_flush(x, e)); /* the neighbour may be waiting for this result */
 		beat_state(x->orders->beat, PROGRESS_WAITING);
-		struct net_poll p[2] = { { w->from->link, NET_RECV, 0 },
-					 { x->orders->link, NET_RECV, 0 } };
-		if (!orders_poll(x->orders, x->net, p, 2, deadline) && clock_now() > deadline)
-			return err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
-				       exchange_peer_name(x, w->from), frame_name(w->kind),
-				       w->microbatch, (unsigned long long)x->orders->step,
-				       x->orders->timeout);
-		if (p[1].ready)
-			TRY(orders_listen(x->orders, NET_NOW, e));
+		rc = exchange_listen(x, NULL, deadline, e);
+		if (rc <= 0)
+			return rc ? rc
+				  : err_set(e, ERR_NET, "%s sent no %s %u in step %llu within %g s",
+					    exchange_peer_name(x, w->from), frame_name(w->kind),
+					    w->microbatch, (unsigned long long)x->orders->step,
+					    x->orders->timeout);
 	}
 }
 

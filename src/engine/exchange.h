@@ -7,9 +7,9 @@
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
  * the speed of the workers. Where the device moves data beside its kernels, the result of one
  * instruction is sent, and the next input is uploaded, while the next instruction computes. A
- * worker whose link is full keeps receiving messages while it waits to send: so workers in a ring
- * cannot wait for each other, whatever the size of messages and of the links' windows. One thread
- * uses it; once warm it allocates nothing. */
+ * worker that waits, for a message or for room to send one, receives from all others meanwhile: so
+ * workers cannot wait for each other, whatever the size of messages and of the links' windows. One
+ * thread uses it; once warm it allocates nothing. */
 #ifndef HS_ENGINE_EXCHANGE_H
 #define HS_ENGINE_EXCHANGE_H
 
