@@ -72,7 +72,7 @@ static void generated(const struct tiny *t, const char *run, const char *prompt,
 	runtime_close(&r);
 }
 
-/* The answers after the last step, for the caller to compare. */
+/* The answers after the last step, for the caller to compare; of pipelines and groups. */
 static void as_generate(const struct tiny *t, const struct sampling *s,
 			char last_p[ARRAY_LEN(prompts)][512])
 {
@@ -92,11 +92,11 @@ static void as_generate(const struct tiny *t, const struct sampling *s,
 	static const struct {
 		int stages, chunks;
 		const char *schedule;
-	} plan[] = { { 1, 1, "1f1b" },
-		     { 2, 1, "1f1b" },
-		     { 3, 1, "gpipe" },
-		     { 2, 3, "interleaved" },
-		     { 1, 2, "interleaved" } };
+		int members[3];
+	} plan[] = { { 1, 1, "1f1b", { 1 } },        { 2, 1, "1f1b", { 1, 1 } },
+		     { 3, 1, "gpipe", { 1, 1, 1 } }, { 2, 3, "interleaved", { 1, 1 } },
+		     { 1, 2, "interleaved", { 1 } }, { 1, 1, "1f1b", { 3 } },
+		     { 2, 1, "gpipe", { 1, 2 } },    { 2, 3, "interleaved", { 2, 1 } } };
 	for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
 		struct placement *p = mem_zalloc(sizeof *p);
 		struct told told = { .n = 0 };
@@ -107,6 +107,7 @@ static void as_generate(const struct tiny *t, const struct sampling *s,
 			 s->temperature, i);
 		*p = (struct placement){ .stages = plan[i].stages,
 					 .chunks = plan[i].chunks,
+					 .members = plan[i].members,
 					 .device = cpus,
 					 .schedule = plan[i].schedule };
 		for (int k = 0; k <= p->stages * p->chunks; k++)

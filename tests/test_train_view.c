@@ -139,6 +139,51 @@ static void what_a_job_shows(void **state)
 	tiny_remove(&s.t);
 }
 
+/* Members of one stage: a line, a box with its share, and a track for each. */
+static void what_a_group_shows(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: [a, b], share: [2, 1], start: 0, end: 6}]\n");
+	struct process w[2] = {
+		site_start(&s, "worker", "--worker", "a", "two.yaml", NULL),
+		site_start(&s, "worker", "--worker", "b", "two.yaml", NULL),
+	};
+	struct process p = site_start(&s, "train", "two.yaml", "max_steps=2", "visualize=true",
+				      "trace=true", "val_set_size=0", NULL);
+	must_succeed(&p);
+	must_succeed(&w[0]);
+	must_succeed(&w[1]);
+	assert_true(says(&p, "stages  0.0 a busy ") && says(&p, "; 0.1 b busy "));
+	char *dot = read_run(&s, "architecture.dot"), *trace = read_run(&s, "trace.json");
+	static const char *const wanted[] = { "a · cpu", "b · cpu", "67 %", "33 %" };
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		if (!strstr(dot, wanted[i]))
+			fail_msg("architecture.dot does not say '%s':\n%s", wanted[i], dot);
+	struct err e = { 0 };
+	json_t *doc;
+	bool reduces[2] = { false };
+	if (json_parse_text(trace, strlen(trace), "trace.json", &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	const json_t *events = json_object_get(doc, "traceEvents");
+	for (size_t i = 0; i < json_array_size(events); i++) {
+		const json_t *v = json_array_get(events, i);
+		const int pid = (int)number(v, "pid");
+		if (!strcmp(json_string_value(json_object_get(v, "ph")), "X") &&
+		    !strncmp(name_of(v), "reduce", 6)) {
+			assert_true(pid == 0 || pid == 1);
+			reduces[pid] = true;
+		}
+	}
+	assert_true(reduces[0] && reduces[1]);
+	json_decref(doc);
+	mem_free(trace);
+	mem_free(dot);
+	tiny_remove(&s.t);
+}
+
 /* A coordinator without a host name, with a device of its own and a worker beside it: one machine,
  * one box. */
 static void one_machine_is_one_box(void **state)
@@ -217,6 +262,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		/* changes the program: the last one */
 		cmocka_unit_test(what_a_job_shows),
+		cmocka_unit_test(what_a_group_shows),
 		cmocka_unit_test(one_machine_is_one_box),
 		cmocka_unit_test(on_one_time_axis),
 	};
