@@ -163,6 +163,14 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/tests/support.a $(LIB)
 	@echo "  LD $@"
 	@$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
+# The program as it was before the last change of the protocol, but for its number (hello.h).
+OLDER := $(patsubst %,$(BUILD)/older/%.o,proto/hello coord/session_join worker/dial_in worker/serve)
+$(BUILD)/older/%.o: src/%.c $(FLAGS_OK) | $(DEPS_OK)
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS) $(CPPFLAGS) -DHELLO_AGE=1 -MMD -MP -c $< -o $@
+$(BUILD)/heteroshard-older: $(BUILD)/cli/main.o $(OLDER) $(LIB)
+	@$(CC) $(LDFLAGS) $^ $(LINK_FIRST) $(LDLIBS) -o $@
+
 # Stand-ins for drivers, so that the mistakes of drivers can be tried. fake_opencl.so calls a
 # real libOpenCL.
 # fake_tiles_T-CARD.so: attention for a card with matrix units, and the macro of its compiler.
@@ -249,7 +257,7 @@ test: deps mpi libedit netns python
 ziglang: | $(DEPS_OK)
 	@scripts/fetch-ziglang.sh >/dev/null || \
 		echo "the kernels are not compiled for all AMD cards: clang cannot be had"
-run-tests: $(BIN) $(TESTS) $(DRIVERS) $(if $(SAN),,$(SHARED)) | ziglang
+run-tests: $(BIN) $(BUILD)/heteroshard-older $(TESTS) $(DRIVERS) $(if $(SAN),,$(SHARED)) | ziglang
 	@scripts/run-tests.sh $(BUILD) $(T)
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
@@ -259,7 +267,7 @@ LONG := test_attack_job test_reduce test_train_groups test_train_passes test_tra
 LONG_SCRIPTS := test_chaos test_invite test_package test_up test_first_cluster test_mesh \
 	test_mesh_inside test_mesh_invite test_mesh_roam long_mesh_hub test_mesh_doc
 .PHONY: test-long
-test-long: $(BIN) $(LONG:%=$(BUILD)/tests/%)
+test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%)
 	@export TEST_LONG=1 GOMP_SPINCOUNT=1000; \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 
@@ -359,4 +367,4 @@ print-libs:
 clean:
 	rm -rf build build-*
 
--include $(OBJ:.o=.d) $(BUILD)/cli/main.d $(patsubst %,%.d,$(TESTS)) $(SUPPORT:.o=.d)
+-include $(OBJ:.o=.d) $(OLDER:.o=.d) $(BUILD)/cli/main.d $(patsubst %,%.d,$(TESTS)) $(SUPPORT:.o=.d)

@@ -7,8 +7,8 @@
 Each piece is one job over 3 to 5 workers, each in a network namespace of its own (root; without it
 on loopback, with fewer kinds of events). Every few seconds something happens: a worker is killed,
 stopped for a while, its cable is pulled, its link or its processor gets slow, it is asked to leave,
-the coordinator is killed, its disk is full, a stranger talks to every port, or two of these at
-once. Whatever ends is started again, as systemd would. At the end the adapter and every loss must
+the coordinator is killed, its disk is full, a worker comes back with an older version, a stranger
+talks to every port, or two of these at once. Whatever ends is started again, as systemd would. At the end the adapter and every loss must
 be those of one process in which nothing happened. It ends with status 1 when a job hangs, ends with
 an error, or has another result. Nothing but Python and iproute2 is needed."""
 
@@ -147,9 +147,8 @@ class Piece:
         self.n = o.workers or self.rng.randint(3, 5)
         self.work, self.net = work, Net(self.n + 1, f"h{os.getpid()}x{number % 100}")
         self.events, self.later, self.step, self.stepped = [], [], 0, time.monotonic()
-        self.two_apart = False
+        self.two_apart = self.older = False
         self.lost = []  # events noticed, without a step since
-        self.was_full = -1e9  # when the disk was; a coordinator that starts then ends at once
 
     # ---- the job ----
 
@@ -242,6 +241,7 @@ class Piece:
 
     def kinds(self):
         kinds = ["kill", "kill", "stop", "leave", "coordinator", "stranger", "two"]
+        kinds += ["older version"] if os.path.exists(self.o.older) else []
         if self.net.real:
             kinds += ["cable", "slow link", "apart"]
             kinds += ["disk full"] if self.mounted else []
@@ -262,6 +262,11 @@ class Piece:
         box = self.box[i]
         if box.busy or not box.process or box.process.poll() is not None:
             return
+        # at its start a coordinator ends with one line where a worker has another version
+        if self.older and kind in ("older version", "coordinator"):
+            return
+        if kind == "older version" and any(e.kind == "coordinator" for e in self.lost):
+            return
         e = Event(kind, box.name)
         self.events.append(e)
         seconds = self.rng.uniform(1, 8)
@@ -272,6 +277,18 @@ class Piece:
     def do_kill(self, i, box, seconds, e):
         box.killed = True
         box.signal(signal.SIGKILL)
+
+    def do_older_version(self, i, box, seconds, e):
+        """A worker comes back as an older program; later as the right one."""
+        box.busy = self.older = True
+        words, old = box.words, [self.o.older if w == self.o.bin else w for w in box.words]
+
+        def change(to, busy):
+            box.words, box.busy, self.older, box.killed = to, busy, busy, True
+            box.signal(signal.SIGKILL)
+
+        change(old, True)
+        self.at(3 + seconds, lambda: change(words, False))
 
     def do_coordinator(self, i, box, seconds, e):
         box.killed = True
@@ -351,10 +368,8 @@ class Piece:
         def room():
             if os.path.exists(path):
                 os.unlink(path)
-            self.was_full = time.monotonic()
             self.free(box)
 
-        self.was_full = time.monotonic() + seconds
         self.at(seconds, room)
 
     def do_stranger(self, i, box, seconds, e):
@@ -380,8 +395,8 @@ class Piece:
         now = time.monotonic()
         if now - self.stepped > HANG:
             return f"no step for {HANG} s after step {self.step}"
-        for status, killed, when in self.box[0].ended:
-            if not killed and when - self.was_full > 10:
+        for status, killed, _ in self.box[0].ended:
+            if not killed:
                 return f"the coordinator ended with status {status}"
         return None
 
@@ -504,9 +519,11 @@ def main():
     a.add_argument("--gap", type=float, default=3, help="seconds from one event to the next, mean")
     a.add_argument("--only", type=lambda s: s.split(","), default=[])
     a.add_argument("--bin", default=os.environ.get("HS_BIN", "build/heteroshard"))
+    a.add_argument("--older", help="the program in an older version; beside --bin otherwise")
     a.add_argument("--verbose", action="store_true")
     o = a.parse_args()
     o.bin = os.path.abspath(o.bin)
+    o.older = os.path.abspath(o.older or f"{o.bin}-older")
     os.environ.update(OMP_NUM_THREADS="1", GOMP_SPINCOUNT="1000")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     events, status, pieces = [], 0, 0

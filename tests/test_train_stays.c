@@ -291,6 +291,26 @@ static void pieces_of_parameters(void **state)
 	tiny_remove(&s.t);
 }
 
+/* All parameters are trained: how often there is a snapshot follows from what one costs, and is
+ * said; in memory, and as checkpoints. */
+static void the_interval_is_said(void **state)
+{
+	static const char *const to[] = { "snapshot_to=memory", "snapshot_to=disk" };
+	struct site s;
+	struct process p;
+	(void)state;
+	site_make(&s);
+	site_configuration(&s, "two", 2, "adapter: none\n");
+	for (int i = 0; i < 2; i++) {
+		p = site_start(&s, "train", "two.yaml", "max_steps=4", "save_steps=2", to[i],
+			       "overwrite_output_dir=true", NULL);
+		must_succeed(&p);
+		assert_true(says(&p, "a snapshot of the training state (") &&
+			    says(&p, "there is one about every"));
+	}
+	tiny_remove(&s.t);
+}
+
 /* The coordinator started the worker: it starts it again. */
 static void started_again(void **state)
 {
@@ -382,6 +402,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stopped_and_continued),  cmocka_unit_test(waits_for_one),
 		cmocka_unit_test(planned_again),          cmocka_unit_test(the_same_command),
 		cmocka_unit_test(a_spare_worker),         cmocka_unit_test(started_again),
+		cmocka_unit_test(the_interval_is_said),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

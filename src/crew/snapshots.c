@@ -41,12 +41,9 @@ bool snapshots_due(const struct snapshots *s, uint64_t step)
 	return clock_seconds(clock_now() - s->last) >= snapshots_interval(s);
 }
 
-bool snapshots_taken(struct snapshots *s, uint64_t step, int64_t began)
+void snapshots_taken(struct snapshots *s, uint64_t step, int64_t began)
 {
-	const bool first = !s->measured;
 	s->last = clock_now();
 	s->cost = clock_seconds(s->last - began);
-	s->measured = true;
 	s->at = step;
-	return first;
 }

@@ -18,9 +18,9 @@ struct snapshots {
 	uint64_t steps;          /* 0: by the clock */
 	uint64_t bytes;          /* of a state */
 	double cost;             /* seconds that the last one took, or a guess */
-	bool measured;           /* it is not a guess */
 	int64_t last;            /* when the last one was collected */
 	uint64_t at;             /* after which step */
+	bool said;               /* how often there is one */
 };
 
 /* Where they go: with `auto` into the memory when two sets of `bytes` take at most half of what is
@@ -29,9 +29,8 @@ enum config_snapshot snapshots_place(const struct config *c, uint64_t bytes);
 void snapshots_init(struct snapshots *s, const struct config *c, uint64_t bytes, uint64_t step);
 /* After step `step`. */
 bool snapshots_due(const struct snapshots *s, uint64_t step);
-/* One was collected after this step, which began at clock `began`. True: it is the first whose cost
- * was measured; the interval is known now. */
-bool snapshots_taken(struct snapshots *s, uint64_t step, int64_t began);
+/* One was collected after this step, which began at clock `began`. */
+void snapshots_taken(struct snapshots *s, uint64_t step, int64_t began);
 /* Seconds from one to the next, where the clock decides. */
 double snapshots_interval(const struct snapshots *s);
 

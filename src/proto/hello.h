@@ -14,8 +14,12 @@
 
 struct err;
 
-/* version of the frames' fields; a change that an older program cannot read gets a new number */
-enum { HELLO_PROTOCOL = 15 };
+/* Version of the frames' fields; a change that an older program cannot read gets a new number.
+ * HELLO_AGE: of a program that tests build, to be an older one. */
+#ifndef HELLO_AGE
+#define HELLO_AGE 0
+#endif
+enum { HELLO_PROTOCOL = 15 - HELLO_AGE };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,

@@ -25,17 +25,34 @@ static int collect(struct trainer *t, struct err *e)
 	return rc;
 }
 
+/* Once, when the first one has been measured: how often there will be one. */
+static void say_interval(struct trainer *t)
+{
+	struct snapshots *s = &t->snapshots;
+	if (s->said || !t->stays || s->steps)
+		return;
+	s->said = true;
+	log_info("a snapshot of the training state (%.1f MB) takes %.2f s: there is one about "
+		 "every %.0f s",
+		 (double)s->bytes / 1e6, s->cost, snapshots_interval(s));
+}
+
 int train_collect(struct trainer *t, struct err *e)
 {
 	const int64_t began = clock_now();
 	TRY(collect(t, e));
-	if (snapshots_taken(&t->snapshots, t->st.step, began) && t->stays &&
-	    t->snapshots.to == SNAPSHOT_MEMORY && !t->snapshots.steps)
-		log_info("a snapshot of the training state (%.1f MB) takes %.2f s: there is one "
-			 "about every %.0f s",
-			 (double)t->snapshots.bytes / 1e6, t->snapshots.cost,
-			 snapshots_interval(&t->snapshots));
+	snapshots_taken(&t->snapshots, t->st.step, began);
+	if (t->snapshots.to == SNAPSHOT_MEMORY)
+		say_interval(t);
 	return 0;
+}
+
+void train_saved(struct trainer *t, int64_t began)
+{
+	if (t->snapshots.to != SNAPSHOT_DISK)
+		return;
+	snapshots_taken(&t->snapshots, t->st.step, began);
+	say_interval(t);
 }
 
 void train_begin_set(struct trainer *t, bool start)

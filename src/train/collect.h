@@ -12,5 +12,7 @@ struct err;
 void train_begin_set(struct trainer *t, bool start);
 /* Collects it into the snapshot, from which a checkpoint can be written. */
 int train_collect(struct trainer *t, struct err *e);
+/* After it became a checkpoint too, which began at clock `began`. */
+void train_saved(struct trainer *t, int64_t began);
 
 #endif

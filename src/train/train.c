@@ -171,7 +171,9 @@ static int save(struct trainer *t, enum save_kind kind, struct err *e)
 	int64_t began = clock_now();
 	TRY(train_collect(t, e));
 	t->saved = t->st.step;
-	return saver_save(&t->saver, &t->st, kind, began, e);
+	TRY(saver_save(&t->saver, &t->st, kind, began, e));
+	train_saved(t, began);
+	return 0;
 }
 
 /* ---- the run ---- */
