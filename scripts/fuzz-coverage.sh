@@ -37,7 +37,7 @@ protocol (_send|_refuse|:send_fields)$  src/proto/hello.c
 protocol (_write|:put_.*)$              src/proto/link_probe_wire.c
 measure  (_write|:put_.*)$              src/proto/measure_wire.c
 session  +_(live|lost|blame|next|hear|recv|aborted|all|culprit|one|of_member)$ src/coord/session.c
-session  -                              src/coord/session_state.c
+session  session_(send_record|epoch)$   src/coord/session_state.c src/coord/session_kept.c
 worker   -                              src/worker/worker.c
 worker   look_ahead$                    src/engine/exchange.c
 worker   -                              src/engine/orders.c src/worker/weights_in.c
@@ -46,22 +46,25 @@ peers    -                              src/base/base32.c
 guests   -                              src/peers/guests.c src/peers/reception.c
 mesh     (_write|_key|_up)$             src/mesh/mesh_part.c
 guests   -                              src/peers/join.c src/peers/relay.c
-hub      :tell$                         src/hub/hub.c src/hub/http.c
-fleet    -                              src/ops/control.c src/ops/ssh.c
+hub      :tell$|http_post$|drop_data$   src/hub/hub.c src/hub/http.c
+fleet    control_(leave|close)$         src/ops/control.c src/ops/ssh.c
 fleet    fleet_(open|remember|remembered)$ src/ops/fleet.c
 fleet    -                              src/cli/cmd_status.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c
 safetensors -       src/file/safetensors.c src/base/json_each.c
-config   -          src/config/config.c src/config/config_cluster.c src/config/config_check.c
-config   -          src/base/yaml.c
+config   config_load(_as)?$                  src/config/config.c
+config   config_(is_plain|profile|complete|refers_first|names_ranks)$ src/config/config_check.c
+config   config_names_ranks$                 src/config/config_cluster.c
+config   yaml_(parse_file|find)$             src/base/yaml.c
 tokenizer -         src/data/token_json.c src/data/token_gguf.c src/data/token_vocab.c
 tokenizer -         src/data/token_merge.c src/data/token_split.c src/data/token_normal.c
 tokenizer -         src/data/token_added.c src/data/tokenizer_bytebpe.c
 tokenizer -         src/data/tokenizer_spm.c src/data/tokenizer.c
 prepared +(take_prepared|spans_fit|example_fits) src/data/dataset.c
 prepared +(prepared_open|:wrong|:map|check_of) src/data/prepared.c
-dataset  -          src/data/records.c src/data/dataset.c src/data/dataset_kind.c
+dataset  -          src/data/records.c src/data/dataset_kind.c
+dataset  :(begin_|take_|keep_)prepared$|spans_fit$|example_fits$ src/data/dataset.c
 dataset  -          src/data/turns.c src/data/dataset_alpaca.c src/data/dataset_completion.c
 dataset  -          src/data/dataset_messages.c src/data/dataset_sharegpt.c
 dataset  -          src/data/dataset_text.c
@@ -72,10 +75,10 @@ jinja    -          src/data/jinja_lex.c src/data/jinja_parse.c src/data/jinja_v
 jinja    -          src/data/jinja_print.c src/data/jinja_method.c src/data/jinja_filter.c
 jinja    -          src/data/jinja_run.c src/data/jinja_math.c src/data/jinja.c
 model_folder -      src/file/format_safetensors.c src/file/bnb.c src/file/peft.c
-model_folder -      src/file/model_file.c
+model_folder model_file_untie$ src/file/model_file.c
 profile  -          src/plan/profile_json.c src/plan/profile_ways.c
 plan     -          src/plan/plan_json.c
-own_text -          src/model/own_text.c src/model/own_shape.c
+own_text -          src/model/own_text.c
 ROWS
 }
 

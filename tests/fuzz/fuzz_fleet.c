@@ -236,7 +236,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	static struct control *job; /* to the end */
 	struct err e = { 0 };
 	MUST(control_open("runs/run 1/", &job, &e) >= 0);
-	control_state(job, "{\"output_dir\": \"run 1\"}");
+	control_state(job, "{\"output_dir\": \"run 1\", \"workers\": [{\"id\": \"a\"}]}");
 	snprintf(config, sizeof config, "%s/c.yaml", folder);
 	FILE *f = fopen(config, "w");
 	MUST(f);

@@ -2,19 +2,23 @@
 /* fuzz_session.c - a coordinator whose two workers say anything: joining, parameters, one step, the
  * state.
  *
- * The input: a byte of choices (who forgets WELCOME or READY), then messages, each a byte that says
- * what and from whom, and its own bytes. They are sent as soon as the worker has heard HELLO; then
- * both hang up, so that the coordinator ends whatever it waits for. */
+ * The input: a byte of choices (who forgets WELCOME or READY; 128: both have kept the state of a
+ * run whose coordinator was lost, 16: part of it), then messages, each a byte that says what and
+ * from whom, and its own bytes. They are sent as soon as the worker has heard HELLO; then both hang
+ * up, so that the coordinator ends whatever it waits for. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "net/net.h"
 #include "small.h"
 #include "coord/session.h"
+#include "crew/snapshot.h"
+#include "proto/record.h"
 #include "train/round.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -22,7 +26,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 enum { SEATS = 2, MESSAGES = 64, MICROBATCHES = 2 };
 
+enum { KEPT = 128, KEPT_PART = 16, RUN = 5, KEPT_STEP = 9 };
+
 static char folder[64];
+static unsigned choice;
 static struct config cfg;
 static struct job job;
 
@@ -86,6 +93,12 @@ static void welcome(const struct worker *w, unsigned port)
 	struct welcome c = {
 		.id = "a", .host = "b", .backend = "cpu", .device = "d", .port = port
 	};
+	if (choice & KEPT) {
+		c.keeps = 1;
+		c.kept_part = (choice & KEPT_PART) != 0;
+		c.kept_step = KEPT_STEP;
+		c.kept_origin = c.kept_plan = 1;
+	}
 	if (w->link)
 		welcome_send(w->link, &c, NET_NOW, &e);
 }
@@ -122,6 +135,23 @@ static void say_state(const struct worker *w, struct feed *in, uint64_t step)
 	if (state_write(&m, out, sizeof out, &n, &e) < 0)
 		abort();
 	say(w, FRAME_STATE, step, 0, out, n);
+}
+
+static void say_record(const struct worker *w, struct feed *in)
+{
+	const unsigned how = feed_byte(in);
+	struct run_record r = { .run = RUN + (how & 1), .act = DT_F32, .owed = how & 2 };
+	unsigned char out[1024];
+	size_t n;
+	struct err e = { 0 };
+	r.st = (struct train_state){ .step = KEPT_STEP + (how >> 2 & 1),
+				     .origin = 1,
+				     .rules = RULES_NOW,
+				     .scale.scale = how >> 3 };
+	snprintf(r.job, sizeof r.job, "job");
+	if (record_write(&r, out, sizeof out, &n, &e) < 0)
+		abort();
+	say(w, FRAME_RECORD, 0, 0, out, how & 64 ? n - 1 : n);
 }
 
 static void say_step(const struct worker *w, struct feed *in, unsigned what, uint64_t step)
@@ -199,8 +229,13 @@ static void message(struct crowd *c, uint64_t *step)
 	case 6:
 		say_step(w, in, FRAME_NORM, *step);
 		break;
-	case 7:
 	case 8:
+		if (choice & KEPT) {
+			say_record(w, in);
+			break;
+		}
+		/* fall through */
+	case 7:
 		say_step(w, in, FRAME_STEPPED, *step);
 		break;
 	case 9:
@@ -299,6 +334,21 @@ static int train(struct session *s, struct rounds *r, struct arena *a,
 	return session_push_state(s, 3, e);
 }
 
+/* What workers have kept of a run, before the first plan. */
+static int take_kept(struct session *s, struct err *e)
+{
+	const struct train_state st = { 0 };
+	struct snapshot set;
+	struct buf record = BUF_INIT;
+	session_set_patience(s, &(struct patience){ .silent = 2 });
+	snapshot_init(&set, &job, NULL, &st, true);
+	set.over = true;
+	int rc = session_pull_kept(s, 0, &set, &record, e);
+	snapshot_release(&set);
+	buf_release(&record);
+	return rc;
+}
+
 static void coordinate(void)
 {
 	struct err e = { 0 };
@@ -315,7 +365,9 @@ static void coordinate(void)
 					   .host = "hb",
 					   .device = "cpu",
 					   .address = "worker-1" } };
-	const struct session_options o = { .seat = seat, .n = SEATS, .join_timeout = 2 };
+	const struct session_options o = {
+		.seat = seat, .n = SEATS, .join_timeout = 2, .run = choice & KEPT ? RUN : 0
+	};
 	place = (struct placement){ .stages = SEATS,
 				    .chunks = 1,
 				    .first = { 0, 1, SMALL_LAYERS },
@@ -327,7 +379,10 @@ static void coordinate(void)
 	if (rc >= 0) {
 		struct rounds r = { 0 };
 		struct arena a = ARENA_INIT;
-		rc = train(s, &r, &a, &place, &e);
+		if (choice & KEPT)
+			rc = take_kept(s, &e);
+		if (rc >= 0)
+			rc = train(s, &r, &a, &place, &e);
 		rounds_release(&r);
 		arena_release(&a);
 		session_close(s, rc < 0 ? &e : NULL);
@@ -360,6 +415,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct crowd c = { .in = { data, size } };
 	struct err e = { 0 };
 	pthread_t thread;
+	choice = size ? *data : 0;
 	for (int i = 0; i < SEATS; i++) {
 		char at[32];
 		snprintf(at, sizeof at, "worker-%d", i);

@@ -8,6 +8,7 @@ otherwise in tests/fuzz/seeds were found by fuzzing and are left alone.
 
 import base64
 import hashlib
+import json
 import os
 import struct
 import sys
@@ -609,6 +610,25 @@ def sessions():
     first[0] = bytes([first[0][0] | NEXT]) + first[0][1:]
     state = first + [saved(0)] + [state_by(SECOND, w, 0, 16) for w in range(3)] + [saved(SECOND)]
     good = u32(1) + u32(3) + u64(1) + u64(5)
+    kept = [state_by(0, w, 0, 16) for w in range(3)]
+    again = [state_by(SECOND, w, 0, 16) for w in range(3)]
+    for name, how, more in (
+        ("all", 0, kept + [bytes([8, 8]), saved(0)] + again + [bytes([8 | SECOND, 8])]),
+        ("parts", 16, kept + [bytes([8, 8]), saved(0)] + again + [bytes([8 | SECOND, 8])]),
+        ("twice", 16, kept + kept + [bytes([8, 10]), bytes([8, 8]), saved(0)] + again),
+        ("some", 16, [state_by(0, 0, 4, 8), state_by(0, 0, 0, 16), bytes([8, 8]), saved(0)]),
+        ("other-run", 16, kept + [bytes([8, 9]), saved(0)]),
+        ("other-step", 16, kept + [bytes([8, 12]), saved(0)]),
+        ("cut", 16, kept + [bytes([8, 72]), saved(0)]),
+        ("scale", 16, kept + [bytes([8, 248]), saved(0)]),
+        ("no-record", 16, kept + [saved(0)] + again + [saved(SECOND)]),
+        ("nothing", 0, [saved(0), saved(SECOND)]),
+        ("loss", 0, losses),
+        ("beyond", 0, [state_by(0, 0, 0, 17)]),
+        ("hangs-up", 16, kept),
+    ):
+        end = [] if name == "hangs-up" else [saved(SECOND)]
+        yield "kept-" + name, 128 | 12 | how, more + end
     yield "all", 0, step + state
     yield "slow", 0, [kind_by(0, PROGRESS, good)] * 2 + [kind_by(SECOND, PROGRESS, good)] + step
     yield "progress", 0, [kind_by(0, PROGRESS, u32(9) + bytes(20))] + step
@@ -958,8 +978,49 @@ def configurations():
         ("twins", "workers: [{id: a, ip: 127.0.0.2}, {id: a, ip: 127.0.0.3}]\n"),
         ("no-device", "workers: [{id: a, ip: 127.0.0.2, device: ''}]\n"),
         ("no-key", "workers: [{id: a, ip: 127.0.0.2, public_key: x}]\n"),
+        ("init-unknown", "peft_init_lora_weights: x\n"),
+        ("init-true", "peft_init_lora_weights: 'true'\n"),
+        ("init-pissa", "peft_init_lora_weights: pissa_niter_16\n"),
+        ("init-pissa-dora", "peft_init_lora_weights: pissa\npeft_use_dora: true\n"),
+        ("init-loftq", "peft_init_lora_weights: loftq\n"),
+        ("held-out-twice", "val_set_size: 0.1\ntest_datasets: [{path: t}]\n"),
+        ("evals-of-nothing", "evals_per_epoch: 2\nval_set_size: 0\n"),
+        ("patience-alone", "early_stopping_patience: 3\nval_set_size: 0.1\n"),
+        ("offload", "offload: [activations, optimizer, parameters]\n"),
+        ("offload-unknown", "offload: [activations, x]\n"),
+        ("offload-1f1b", "offload: [parameters]\nschedule: 1f1b\n"),
+        ("shard-1f1b", "shard: parameters\nschedule: 1f1b\n"),
+        ("shard-dora", "shard: parameters\npeft_use_dora: true\n"),
+        ("tokens", "special_tokens: {bos_token: a, pad_token: b}\n"),
+        ("tokens-unknown", "special_tokens: {x_token: a}\n"),
+        ("dpo", "rl: dpo\n"),
+        ("dpo-packed", "rl: dpo\nsample_packing: true\n"),
+        ("dpo-inputs", "rl: dpo\ntrain_on_inputs: true\n"),
+        ("orpo-twice", "rl: orpo\nrl_beta: 0.2\norpo_alpha: 0.1\n"),
+        ("kto", "rl: kto\n"),
+        ("invited", "workers: [{id: a}, {id: b}]\n"),
+        ("invited-cards", "workers: [{id: a, num_gpus: 2}]\n"),
+        ("addresses-mixed", "workers: [{id: a, ip: 127.0.0.2}, {id: b}]\n"),
+        ("mesh-empty", "mesh:\n"),
+        ("mesh-map", "mesh: {}\n"),
     ):
         yield name, job % more
+    yield "dpo-wide", job.replace("size: 1", "size: 5000") % "rl: dpo\n"
+    pair = "workers: [{id: a, ip: 127.0.0.2}, {id: b, ip: 127.0.0.3}]\nshard: %s\n"
+    pair += "shard_plan: [{id: [a, b], share: [1, 1], state_share: %s, start: 0, end: 2}]\n"
+    for name, shard, state in (
+        ("states", "optimizer", "[0.25, 0.75]"),
+        ("states-none", "none", "[0.25, 0.75]"),
+        ("states-few", "optimizer", "[1]"),
+        ("states-sum", "optimizer", "[0.5, 0.75]"),
+        ("states-text", "optimizer", "[0.5, x]"),
+    ):
+        yield name, job % (pair % (shard, state))
+    many = ", ".join(f"w{i}" for i in range(80))
+    yield "group-wide", job % f"shard_plan: [{{id: [{many}], start: 0, end: 2}}]\n"
+    yield "ranks", job % "shard_plan: [{id: 0, start: 0, end: 1}, {id: 1, start: 1, end: 2}]\n"
+    yield "yaml-tag", job % "a: !!x [1\n"
+    yield "yaml-anchor", "a: [1]\nb: &x [1]\nc: *x\n"
 
 
 # ---- records ----
@@ -1407,7 +1468,8 @@ def fleets():
     for said in (b"running 12\n", b"none\n", b"stopped\n", b"pid 9\nlast " + BAD_TEXT):
         for how in (3, 4):
             yield f"said-{how}-{said[:4].decode()}", bytes([how, 0]) + said
-    for i, word in enumerate((b"status\n", b"status", b"stop\n", b"", b"x" * 90)):
+    leave = (b"leave a\n", b"leave b", b"leave \n")
+    for i, word in enumerate((b"status\n", b"status", b"stop\n", b"", b"x" * 90) + leave):
         yield f"asked-{i}", bytes([24, 0]) + b"\xff\xff" + word
     yield "devices-cut", bytes([0, 0]) + both[:-20]
     yield "devices-none", bytes([0, 0]) + FACTS + b"devices\n[]"
@@ -1499,7 +1561,147 @@ def prepared():
         yield f"{name}-whole", bytes([kind | 2]) + bytes(5000)
 
 
+# ---- models of one's own ----
+
+
+def own_texts():
+    for i, text in enumerate((
+        "input 4; linear 4 4", "input 4; linear x", "input 4; linear 1.5", "input 4; linear 0",
+        "input 4; linear 2 width=3", "input 4; linear 2 n=3; mse", "input 4; linear; mse",
+        "input 4; dropout; mse", "input 4; nothing 2; mse", "input 4; attention heads=1; mse",
+        "input 4; linear 2; cross_entropy; relu", "input 4; residual { mse }; mse",
+        "input 4; residual relu; mse", "input 4; residual {}; mse", "input 4; residual { relu; mse",
+        "input 4; residual { linear 5 }; mse", "input 4; reshape 3 3; mse", "input; relu; mse",
+        "tokens 4; relu; mse", "input 1 2 3 4; relu; mse", "input 20000000; relu; mse", "input 4",
+        "input 4; relu", "", "input 4; }", "input 4; linear 16777216; linear 16777216; mse",
+        "input 4; " + "residual { " * 20 + "relu" + " }" * 20 + "; mse",
+        "input 4; " + "relu; " * 5000 + "mse", "input 4; linear bias=0 bias=1 2; mse",
+        "input 4; linear 2 bias=0 bias=1; mse", "input 4 x; relu; mse", "tokens 5 6 7; mse",
+        "input 4; relu 3; mse", "input 4; relu } ; mse", "input 4; mse; mse",
+    )):  # fmt: skip
+        yield f"{i:02}", text.encode()
+
+
+# ---- adapters ----
+
+
+def safetensors(tensors):
+    head, data = {}, b""
+    for name, shape in tensors:
+        n = 4
+        for d in shape:
+            n *= d
+        head[name] = dict(dtype="F32", shape=list(shape), data_offsets=[len(data), len(data) + n])
+        data += bytes(n)
+    j = json.dumps(head).encode()
+    return struct.pack("<Q", len(j)) + j + data
+
+
+def adapters():
+    module, saved = "base_model.model.model.layers.0.self_attn.q_proj", "base_model.model.lm_head"
+    pair = [(module + ".lora_A.weight", (2, 4)), (module + ".lora_B.weight", (6, 2))]
+    magnitude = [(module + ".lora_magnitude_vector", (6,))]
+    base = dict(peft_type="LORA", r=2, target_modules=["q_proj"])
+    for name, more, tensors in (
+        ("plain", {}, pair),
+        ("saved", dict(modules_to_save=["lm_head"]), pair + [(saved + ".weight", (3, 4))]),
+        ("saved-vector", dict(modules_to_save=["lm_head"]), pair + [(saved + ".weight", (3,))]),
+        ("saved-text", dict(modules_to_save="lm_head"), pair),
+        ("saved-numbers", dict(modules_to_save=[1]), pair),
+        ("dora", dict(use_dora=True), pair + magnitude),
+        ("dora-none", dict(use_dora=True), pair),
+        ("dora-not-said", {}, pair + magnitude),
+        ("dora-twice", dict(use_dora=True),
+         pair + magnitude + [("x.lora_magnitude_vector", (6,))]),
+        ("ranks", dict(r=8, rank_pattern={"q_proj": 2}, alpha_pattern={"q_proj": 4}), pair),
+        ("ranks-whole", dict(r=8, rank_pattern={"^model.layers.0.self_attn.q_proj": 2}), pair),
+        ("ranks-expression", dict(rank_pattern={"q_.*": 2}), pair),
+        ("ranks-text", dict(rank_pattern=["q_proj"]), pair),
+        ("layers", dict(layers_to_transform=[0]), pair),
+        ("layers-text", dict(layers_to_transform=["a"]), pair),
+        ("silent", dict(fan_in_fan_out=True), pair),
+        ("of-a-model", dict(base_model_name_or_path="m", bias="all"), pair),
+        ("named", dict(base_model_name_or_path="m"), pair),
+    ):  # fmt: skip
+        c = json.dumps({**base, **more}).encode()
+        yield name, bytes([1]) + struct.pack("<H", len(c)) + c + b"\0\0" + safetensors(tensors)
+
+
+# ---- GGUF ----
+
+U32, F32, BOOL, STR, ARRAY = 4, 6, 7, 8, 9
+
+
+def gguf(arch, pairs, tensors):
+    def string(t):
+        return struct.pack("<Q", len(t)) + t.encode()
+
+    def value(v):
+        if isinstance(v, str):
+            return struct.pack("<I", STR) + string(v)
+        if isinstance(v, list):
+            return struct.pack("<IIQ", ARRAY, U32, len(v)) + struct.pack(f"<{len(v)}I", *v)
+        if isinstance(v, float):
+            return struct.pack("<If", F32, v)
+        return struct.pack("<II", U32, v)
+
+    pairs = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in pairs.items()}}
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
+    for k, v in pairs.items():
+        out += string(k) + value(v)
+    at = 0
+    for name, shape, kind in tensors:
+        out += string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        out += struct.pack("<IQ", kind, at)
+        n = 8 if kind in (27, 28) else 4
+        for d in shape:
+            n *= d
+        at += (n + 31) // 32 * 32
+    return out + bytes(-len(out) % 32) + bytes(at)
+
+
+def ggufs():
+    shape = {"block_count": 1, "context_length": 64, "embedding_length": 8, "vocab_size": 4}
+    shape.update({"feed_forward_length": 8, "attention.head_count": 2, "rope.freq_base": 1e4})
+    shape.update({"attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": 1e-5})
+    embed = [("token_embd.weight", (8, 4), 0), ("output_norm.weight", (8,), 0)]
+    long = [("rope_factors_long.weight", (2,), 0), ("rope_factors_short.weight", (2,), 0)]
+    scaling = {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.0}
+    yarn = {"rope.scaling.factor": 2.0, "rope.scaling.original_context_length": 32}
+    experts = {"expert_count": 2, "expert_used_count": 1, "expert_feed_forward_length": 8}
+    gate = [("blk.0.ffn_gate_exps.weight", (8, 8, 2), 0), ("blk.0.ffn_gate_inp.weight", (8, 2), 0)]
+    for name, arch, pairs, tensors in (
+        ("llama", "llama", {}, []),
+        ("longrope", "phi3", {**scaling, "rope.dimension_count": 4}, long),
+        ("longrope-alone", "phi3", scaling, long[:1]),
+        ("longrope-short", "phi3", scaling, [long[0], (long[1][0], (3,), 0)]),
+        ("yarn", "qwen2", {**yarn, "rope.scaling.type": "yarn"}, []),
+        ("linear", "llama", {**yarn, "rope.scaling.type": "linear"}, []),
+        ("scaling", "llama", {**yarn, "rope.scaling.type": "x"}, []),
+        ("freqs", "llama", {**yarn, "rope.scaling.type": "yarn"}, [("rope_freqs.weight", (2,), 0)]),
+        ("freqs-alone", "llama", {}, [("rope_freqs.weight", (2,), 0)]),
+        ("layers", "llama", {"feed_forward_length": [8, 8]}, []),
+        ("half", "llama", {"block_count": 1.5}, []),
+        ("gemma2", "gemma2", {"attn_logit_softcapping": 50.0, "attention.sliding_window": 8}, []),
+        ("gemma3", "gemma3", {"rope.freq_base_swa": 1e4, "attention.sliding_window": 8}, []),
+        ("granite", "granite", {"embedding_scale": 2.0, "logit_scale": 2.0}, []),
+        ("part", "glm4", {"rope.dimension_count": 2, "attention.key_length": 4,
+                          "attention.value_length": 4}, []),
+        ("moe", "qwen3moe", experts, gate),
+        ("moe-olmoe", "olmoe", experts, gate),
+        ("moe-many", "qwen3moe", {**experts, "expert_used_count": 3}, gate),
+        ("moe-other", "qwen3moe", {**experts, "expert_count": 3}, gate),
+        ("moe-llama", "llama", experts, gate),
+        ("kinds", "llama", {}, [(f"blk.0.attn_{x}.weight", (8, 8), k) for x, k in
+                                (("q", 28), ("k", 24), ("v", 26), ("output", 27))]),
+    ):  # fmt: skip
+        yield name, gguf(arch, {**shape, **pairs}, embed + tensors)
+
+
 TARGETS = {
+    "own_text": own_texts,
+    "model_folder": adapters,
+    "gguf": ggufs,
     "prepared": prepared,
     "mesh": places,
     "peers": peers,
