@@ -83,6 +83,8 @@ static int explain(const struct args *args, int npos, char **argv)
 	if (!strcmp(argv[1], "config")) {
 		struct buf b = BUF_INIT;
 		config_reference(args->markdown, &b);
+		if (args->markdown)
+			config_keys_markdown(&b);
 		fwrite(b.p, 1, b.n, stdout);
 		buf_release(&b);
 		return 0;

@@ -235,3 +235,38 @@ int config_keys_sort(const struct yaml_node *map, const char *where, struct aren
 	map_p->count = kept;
 	return rc;
 }
+
+/* What a key of axolotl does here, in the words of the page. */
+static const char *effect(enum idle idle)
+{
+	switch (idle) {
+	case IDLE_ANY:
+		return "ignored";
+	case IDLE_AUTO:
+		return "ignored when empty, false or `auto`; else not here";
+	case IDLE_OFFLINE:
+		return "ignored when empty, `offline` or `disabled`; else not here";
+	case IDLE_PLUGINS:
+		return "those of Liger and Cut Cross Entropy are ignored, others are not here";
+	default:
+		return "ignored when empty or false; else not here";
+	}
+}
+
+void config_keys_markdown(struct buf *out)
+{
+	buf_adds(out,
+		 "\n## Keys of axolotl\n\n"
+		 "Keys above that axolotl has too mean the same; [axolotl.md](axolotl.md) says "
+		 "what differs and why.\nOf its other keys these are known. Any other key is an "
+		 "error that names it.\n\n"
+		 "| key | here | write |\n|---|---|---|\n");
+	for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
+		buf_addf(out, "| `%s` | %s | %s |\n", foreign[i].key, effect(foreign[i].idle),
+			 foreign[i].instead ? foreign[i].instead : "");
+	buf_adds(out,
+		 "\nKeys of other programs are errors that say what the key is called here:\n\n"
+		 "| there | here |\n|---|---|\n");
+	for (size_t i = 0; i < ARRAY_LEN(synonyms); i++)
+		buf_addf(out, "| `%s` | `%s` |\n", synonyms[i].other, synonyms[i].ours);
+}

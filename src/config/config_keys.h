@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 struct arena;
+struct buf;
 struct err;
 struct yaml_node;
 
@@ -22,5 +23,8 @@ int config_key_unknown(const char *key, const struct yaml_node *value, const cha
  * unknown at once. *ignored_p: the keys left out, with commas; NULL: there are none. All in `a`. */
 int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
 		     struct yaml_node *map_p, const char **ignored_p, struct err *e);
+
+/* The section of docs/configuration.md about them. */
+void config_keys_markdown(struct buf *out);
 
 #endif
