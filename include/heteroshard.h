@@ -179,11 +179,74 @@ static inline hs_kind hs_kind_init(void)
  * error. */
 int hs_block_register(const hs_kind *kind, hs_error *e);
 
-/* A shared object for `heteroshard worker --plugin FILE` exports a function of this type named
- * hs_plugin. It registers its kinds with the function it is given, and needs not be linked with
- * this library. */
+/* ---- optimizers of your own ---- */
+
+/* An update of the elements [first, first + count) of a parameter, which are what this worker owns
+ * of it: everything for one that does not share its state. Arrays are of these elements, belong to
+ * the engine and are valid during the call. */
+typedef struct hs_update {
+	const char *name;
+	int ndim;       /* of the parameter: 1 or 2 */
+	int64_t dim[2]; /* of a matrix [out, in] */
+	uint64_t first, count;
+	uint64_t step; /* from 1 */
+	/* The learning rate of this step. The gradient is grad[i] * scale: it is the mean over the
+	 * global batch, and clipped. */
+	float learning_rate, scale;
+	float weight_decay;                    /* 0 for vectors, which do not decay */
+	float beta1, beta2, epsilon, momentum; /* as the configuration has them */
+	float *value;
+	const float *grad;
+	float *const *state; /* [hs_optimizer.states], zeros before the first step */
+} hs_update;
+
+/* Where the state of a parameter may be cut, so that several workers can each hold and update a
+ * part of it (`shard: optimizer`) with the bits of one. */
+enum {
+	HS_CUT_BLOCK,  /* behind every 4,096th element: an element's update reads no other one */
+	HS_CUT_MATRIX, /* between parameters: an update reads one whole parameter */
+	HS_CUT_NONE    /* not at all: an update reads other parameters; such a job is not sharded */
+};
+
+enum { HS_STATES = 4 };
+
+/* An optimizer whose update is a C function. On a device that is not the processor its numbers go
+ * to the host and back. All of it is copied but the function. */
+typedef struct hs_optimizer {
+	size_t size;      /* sizeof(hs_optimizer) */
+	const char *name; /* as `optimizer` of a configuration names it; shorter than 20 */
+	const char *help;
+	const char *version; /* another text when it computes something else */
+	int cut;
+	int states;                   /* numbers that it keeps of each element, at most HS_STATES */
+	const char *state[HS_STATES]; /* their names, in checkpoints */
+	/* Several threads may call it at once, for different parameters. Other than 0 fails the
+	 * run. */
+	int (*update)(const hs_update *u);
+} hs_optimizer;
+
+static inline hs_optimizer hs_optimizer_init(void)
+{
+	hs_optimizer o;
+	memset(&o, 0, sizeof o);
+	o.size = sizeof o;
+	return o;
+}
+
+/* From now on `optimizer=NAME` is possible. Every worker of a job must have the same one (name and
+ * version), else it refuses with an error; a checkpoint says which one it was made with. */
+int hs_optimizer_register(const hs_optimizer *optimizer, hs_error *e);
+
+/* ---- plugins ---- */
+
+/* A shared object for `heteroshard worker --plugin FILE` exports a function of the type
+ * hs_plugin_fn named hs_plugin, or one of the type hs_plugin_optimizers_fn named
+ * hs_plugin_optimizers, or both. They register their kinds, and their optimizers, with the function
+ * they are given. It needs not be linked with this library. */
 typedef int (*hs_register_fn)(const hs_kind *kind, hs_error *e);
 typedef int (*hs_plugin_fn)(hs_register_fn add, hs_error *e);
+typedef int (*hs_register_optimizer_fn)(const hs_optimizer *optimizer, hs_error *e);
+typedef int (*hs_plugin_optimizers_fn)(hs_register_optimizer_fn add, hs_error *e);
 /* Loads one: for programs whose workers do the same. */
 int hs_plugin_load(const char *path, hs_error *e);
 

@@ -107,6 +107,38 @@ run "$hs" worker --plugin "$tmp/nowhere.so" "$tmp/two.yaml"
 [ $? -eq 1 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -q nowhere.so "$tmp/err"
 check "a plugin that is not there is named in one line"
 
+# An optimizer of one's own: a group that divides its state, and a pipeline.
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN examples/api/optimizer.c -o "$tmp/signum.so" -lm \
+	>"$tmp/out" 2>"$tmp/err"
+check "optimizer.c as a plugin"
+sed 's/o.version = "1"/o.version = "2"/' examples/api/optimizer.c >"$tmp/other.c"
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN "$tmp/other.c" -o "$tmp/other_signum.so" -lm
+run "$tmp/optimizer"
+check "optimizer learns"
+last=$(sed -n 's/^last loss //p' "$tmp/out")
+for plan in "[{id: [a, b], share: [1, 1], state_share: [0.4, 0.6], start: 0, end: 5}]" \
+	"[{id: a, start: 0, end: 3}, {id: b, start: 3, end: 5}]"; do
+	cat >"$tmp/four.yaml" <<END
+{compute_dtype: float32, wire_dtype: float32, profile: none, shard: optimizer,
+coordinator: {ip: 127.0.0.1, port: 46885, device: none}, shard_plan: $plan,
+workers: [{id: a, ip: 127.0.0.1, port: 46886, device: cpu},
+  {id: b, ip: 127.0.0.1, port: 46887, device: cpu}]}
+END
+	run "$tmp/optimizer" "$tmp/four.yaml" "$hs" "$tmp/signum.so"
+	[ -n "$last" ] && [ "$(sed -n 's/^last loss //p' "$tmp/out")" = "$last" ]
+	check "two processes with it give the bits of one: $plan"
+done
+run "$tmp/optimizer" "$tmp/four.yaml" "$hs" "$tmp/other_signum.so"
+[ $? -ne 0 ] && grep -q "there is no optimizer 'signum-" "$tmp/err"
+check "workers with another version of it are refused, by its name"
+sed 's/HS_CUT_BLOCK;/HS_CUT_NONE;/' examples/api/optimizer.c >"$tmp/uncut.c"
+${CC:-cc} -std=c11 $flags "$tmp/uncut.c" -o "$tmp/uncut" -L"$lib" -lheteroshard -lm
+sed -i "s/shard_plan: .*,\$/shard_plan: [{id: [a, b], share: [1, 1], start: 0, end: 5}],/" \
+	"$tmp/four.yaml"
+run "$tmp/uncut" "$tmp/four.yaml" "$hs" "$tmp/signum.so"
+[ $? -ne 0 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]
+check "one that says that its state cannot be cut is not sharded: $(cat "$tmp/err")"
+
 run "$tmp/mlp" /nowhere
 [ $? -ne 0 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]
 check "without its data one line says so"

@@ -122,7 +122,7 @@ static void one(const struct optimizer *o, const struct optim_config *c, double 
 		}
 		struct optim_state kind[PARAM_STATES], value = optim_state_f32("value", 0);
 		value.count = (uint64_t)n;
-		int states = o->states(p.name, p.ndim, p.dim, kind);
+		int states = o->states(o, p.name, p.ndim, p.dim, kind);
 		const bool coded = kind[0].dtype == DT_U8;
 		compare(&g, &p, &value, p.value, tolerance, coded, &worst);
 		for (int i = 0; i < states; i++)

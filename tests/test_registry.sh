@@ -65,14 +65,15 @@ END
 file optim/optim_trial.c <<'END'
 #include "optim/optim.h"
 extern const struct optimizer optim_sgd;
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  const struct optim_work *w, struct err *e)
+static int update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		  const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
+	(void)o;
 	struct optim_step mine = *s;
 #ifdef BROKEN
 	mine.lr = -mine.lr;
 #endif
-	return optim_sgd.update(p, c, &mine, w, e);
+	return optim_sgd.update(&optim_sgd, p, c, &mine, w, e);
 }
 static int states(const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])

@@ -159,7 +159,7 @@ static void states_of(const struct optimizer *o)
 	for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
 		struct optim_state s[PARAM_STATES];
 		const uint64_t all = (uint64_t)(shape[i].dim[0] * shape[i].dim[1]);
-		int n = o->states(shape[i].name, shape[i].ndim, shape[i].dim, s);
+		int n = o->states(o, shape[i].name, shape[i].ndim, shape[i].dim, s);
 		assert_in_range(n, 0, PARAM_STATES);
 		for (int k = 0; k < n; k++) {
 			assert_non_null(s[k].name);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_block.c - kinds of blocks that a program or a plugin adds: hs_block_register(),
- * hs_plugin_load(). They live until the process ends. */
+/* api_block.c - kinds of blocks that a program or a plugin adds: hs_block_register(). They live
+ * until the process ends. */
 #include "api/api.h"
 
-#include "base/dl.h"
 #include "base/mem.h"
 #include "file/hash.h"
 #include "model/own.h"
@@ -203,25 +202,4 @@ int hs_block_register(const hs_kind *kind, hs_error *out)
 		mem_free(c);
 	}
 	return rc < 0 ? api_error(&e, out) : 0;
-}
-
-int hs_plugin_load(const char *path, hs_error *out)
-{
-	struct err e = { 0 };
-	if (!path)
-		return api_refuse(out, ERR_USAGE, "hs_plugin_load: no file");
-	static const struct dl_symbol symbol = { "hs_plugin", 0, 1 };
-	hs_plugin_fn init = NULL;
-	void *lib; /* stays open: its functions are blocks now */
-	if (dl_open((const char *[]){ path, NULL }, &symbol, 1, &init, &lib, &e) < 0)
-		return api_refuse(out, ERR_INPUT, "plugin %s", e.msg);
-	if (!init) {
-		dl_close(lib);
-		return api_refuse(out, ERR_INPUT, "plugin %s: has no function hs_plugin()", path);
-	}
-	hs_error own = { 0, "" };
-	const int rc = init(hs_block_register, &own);
-	return rc ? api_refuse(out, ERR_INPUT, "plugin %s: %.800s", path,
-			       own.text[0] ? own.text : "hs_plugin() failed")
-		  : 0;
 }

@@ -77,7 +77,8 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, plugin),
 	  .arg = "FILE",
-	  .help = "a shared object with blocks of one's own (heteroshard.h, hs_plugin_fn)" },
+	  .help = "a shared object with blocks and optimizers of one's own (heteroshard.h, "
+		  "hs_plugin_fn)" },
 	{ .key = "nice",
 	  .kind = OPT_INT,
 	  .offset = offsetof(struct args, limits.nice),

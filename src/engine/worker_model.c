@@ -276,7 +276,9 @@ static bool find_state(const struct worker_model *m, const struct param *p, cons
 	*at_p = param_value(p);
 	if (!strcmp(what, value_name))
 		return true;
-	const int n = m->optim && !p->replica ? m->optim->states(p->name, p->ndim, p->dim, s) : 0;
+	const int n = m->optim && !p->replica
+			      ? m->optim->states(m->optim, p->name, p->ndim, p->dim, s)
+			      : 0;
 	for (int i = 0; i < n; i++)
 		if (!strcmp(what, s[i].name)) {
 			*kind_p = s[i];
@@ -359,7 +361,7 @@ uint64_t worker_model_state_bytes(const struct worker_model *m)
 			uint64_t first, own;
 			if (!m->optim || !param_is_trained(p))
 				continue;
-			int n = m->optim->states(p->name, p->ndim, p->dim, kind);
+			int n = m->optim->states(m->optim, p->name, p->ndim, p->dim, kind);
 			for (int j = -1; j < n; j++) {
 				find_state(m, p, j < 0 ? value_name : kind[j].name, &s, &at, &first,
 					   &own);
@@ -377,7 +379,7 @@ int worker_model_give(struct worker_model *m, worker_model_take take, void *ctx,
 			if (!param_is_trained(p))
 				continue;
 			struct optim_state kind[PARAM_STATES];
-			int n = m->optim->states(p->name, p->ndim, p->dim, kind);
+			int n = m->optim->states(m->optim, p->name, p->ndim, p->dim, kind);
 			TRY(give_state(m, p, "value", take, ctx, e));
 			for (int j = 0; j < n; j++)
 				TRY(give_state(m, p, kind[j].name, take, ctx, e));

@@ -32,7 +32,7 @@ static int add_param(struct job *j, size_t *cap, const char *name, int ndim, con
 	p->dim[0] = dim[0];
 	p->dim[1] = ndim == 2 ? dim[1] : 1;
 	p->count = (uint64_t)(p->dim[0] * p->dim[1]);
-	p->states = j->optimizer->states(p->name, p->ndim, p->dim, p->kind);
+	p->states = j->optimizer->states(j->optimizer, p->name, p->ndim, p->dim, p->kind);
 	j->trained_numbers += p->count;
 	j->nparam++;
 	return 0;

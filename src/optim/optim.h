@@ -71,15 +71,18 @@ struct optimizer {
 	enum optim_cut cut;
 	/* The states of a parameter, param->state[0..n) in this order: fills in s and returns n.
 	 * Depends on name and shape alone. */
-	int (*states)(const char *name, int ndim, const int64_t *dim,
+	int (*states)(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		      struct optim_state s[PARAM_STATES]);
-	int (*update)(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		      const struct optim_work *w, struct err *e);
+	int (*update)(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		      const struct optim_step *s, const struct optim_work *w, struct err *e);
 };
 
-/* The rows: i-th one (NULL past the end), by name (NULL: no such row). */
+/* The rows, and behind them those that were added: i-th one (NULL past the end), by name (NULL: no
+ * such row). */
 const struct optimizer *optimizer_at(size_t i);
 const struct optimizer *optimizer_find(const char *name);
+/* Adds one, which must stay where it is. A name that is there already is an error. */
+int optimizer_register(const struct optimizer *o, struct err *e);
 /* The numbers [first, first + returned) of a state that are about what is owned of a parameter. */
 uint64_t optim_owned(const struct param *p, const struct optim_state *s, uint64_t *first_p);
 /* One float32 number an element. */

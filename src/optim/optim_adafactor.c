@@ -11,9 +11,10 @@
 
 static const double decay_rate = 0.8, epsilon = 1e-30, clip = 1;
 
-static int states(const char *name, int ndim, const int64_t *dim,
+static int states(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])
 {
+	(void)o;
 	(void)name;
 	if (ndim != 2) {
 		s[0] = optim_state_f32("exp_avg_sq", (uint64_t)dim[0]);
@@ -48,9 +49,10 @@ static int mean_of(struct dev_buf *b, int64_t n, struct norm_buffer *host, doubl
 	return 0;
 }
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  const struct optim_work *w, struct err *e)
+static int update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		  const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
+	(void)o;
 	const bool matrix = p->ndim == 2;
 	const int64_t rows = p->dim[0], cols = matrix ? p->dim[1] : 1;
 	const double b2 = 1 - pow((double)s->step, -decay_rate);

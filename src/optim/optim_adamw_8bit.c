@@ -11,9 +11,10 @@
 
 enum { BLOCK = 256, LEAST = 4096 };
 
-static int states(const char *name, int ndim, const int64_t *dim,
+static int states(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])
 {
+	(void)o;
 	uint64_t n = (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1));
 	(void)name;
 	s[0] = optim_state_f32("exp_avg", n);
@@ -27,9 +28,10 @@ static int states(const char *name, int ndim, const int64_t *dim,
 	return 4;
 }
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  const struct optim_work *w, struct err *e)
+static int update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		  const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
+	(void)o;
 	int64_t first, count = param_owned(p, &first);
 	(void)w;
 	if (!p->state[2])

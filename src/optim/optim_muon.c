@@ -20,9 +20,10 @@ static bool orthogonal(const char *name, int ndim)
 	       strncmp(name, "embed.", 6);
 }
 
-static int states(const char *name, int ndim, const int64_t *dim,
+static int states(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])
 {
+	(void)o;
 	uint64_t n = (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1));
 	if (orthogonal(name, ndim)) {
 		s[0] = optim_state_f32("momentum_buffer", n);
@@ -92,9 +93,10 @@ static int newton_schulz(struct param *p, struct dmem *scratch, struct err *e)
 	return 0;
 }
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  const struct optim_work *w, struct err *e)
+static int update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		  const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
+	(void)o;
 	const double mu = c->momentum, scale = (double)s->scale;
 	const int64_t n = param_count(p);
 	double squares;

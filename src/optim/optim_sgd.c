@@ -4,9 +4,10 @@
 
 #include "base/err.h"
 
-static int update(struct param *p, const struct optim_config *c, const struct optim_step *s,
-		  const struct optim_work *w, struct err *e)
+static int update(const struct optimizer *o, struct param *p, const struct optim_config *c,
+		  const struct optim_step *s, const struct optim_work *w, struct err *e)
 {
+	(void)o;
 	int64_t first, count = param_owned(p, &first);
 	(void)w;
 	const union dev_arg a[] = { { .b = param_value(p) },
@@ -20,9 +21,10 @@ static int update(struct param *p, const struct optim_config *c, const struct op
 	return dev_launch(p->value->dev, K_sgd, DT_F32, a, e);
 }
 
-static int states(const char *name, int ndim, const int64_t *dim,
+static int states(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])
 {
+	(void)o;
 	(void)name;
 	s[0] = optim_state_f32("momentum_buffer", (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1)));
 	return 1;
