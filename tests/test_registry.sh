@@ -75,10 +75,10 @@ static int update(const struct optimizer *o, struct param *p, const struct optim
 #endif
 	return optim_sgd.update(&optim_sgd, p, c, &mine, w, e);
 }
-static int states(const char *name, int ndim, const int64_t *dim,
+static int states(const struct optimizer *o, const char *name, int ndim, const int64_t *dim,
 		  struct optim_state s[PARAM_STATES])
 {
-	(void)name;
+	(void)o, (void)name;
 	s[0] = optim_state_f32("trial_state", (uint64_t)(dim[0] * (ndim == 2 ? dim[1] : 1)));
 	return 1;
 }
