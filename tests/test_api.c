@@ -56,6 +56,10 @@ static const struct golden goldens[] = {
 	  SAMPLES, 1, 264, 10, 1, 0, "optimizer=sgd", "learning_rate=0.05" },
 	{ "line", "input 2 20; conv1d 6 5 stride=2 pad=2; tanh; flatten; linear 3; mse", SAMPLES, 1,
 	  40, 0, 3, 0, "optimizer=adamw", "learning_rate=0.01" },
+	{ "batch",
+	  "input 2 12 11; conv2d 6 3 pad=1; batch_norm eps=0.1; gelu; concat { conv2d 4 3 pad=1; "
+	  "tanh }; avg_pool2d 4; flatten; batch_norm 0.1; linear 10; cross_entropy",
+	  SAMPLES, 1, 264, 10, 1, 0, "optimizer=sgd", "learning_rate=0.05" },
 };
 
 static int formula(void *ctx, uint64_t i, void *x, void *y)
@@ -111,8 +115,10 @@ static void losses_of_pytorch(void **state)
 		hs_result r;
 		hs_data d = hs_data_init();
 		hs_options o = hs_options_init();
+		const bool pass = strstr(g->text, "batch_norm"); /* one pass of all samples */
 		snprintf(accumulation, sizeof accumulation, "gradient_accumulation_steps=%d",
-			 (int)g->samples / 6);
+			 pass ? 1 : (int)g->samples / 6);
+		set[4] = pass ? "micro_batch_size=48" : set[4];
 		set[5] = accumulation;
 		d.count = g->samples;
 		d.length = g->length;
@@ -398,6 +404,27 @@ static int use_in_thread(void *ctx, const hs_step *s, double *rate)
 	pthread_create(&t, NULL, from_another_thread, ctx);
 	pthread_join(t, NULL);
 	return HS_GO_ON;
+}
+
+/* What depends on the other rows of a pass, where passes differ; what does not fit to be joined. */
+static void batches_and_joins(void **state)
+{
+	static const char *const set[] = { "passes=12,4", "gradient_accumulation_steps=16" };
+	hs_error e;
+	hs_model *m;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	(void)state;
+	d.count = 100;
+	d.get = some;
+	o.set = set;
+	o.sets = COUNT(set);
+	MUST(hs_model_new("input 6; linear 8; batch_norm; linear 5; cross_entropy", 1, &m, &e));
+	expect(hs_train(m, &d, &o, NULL, &e), &e,
+	       "'batch_norm' is over the rows of a pass, and the run has passes of");
+	MUST(hs_model_free(m, &e));
+	expect(hs_model_new("input 2 4 4; concat { avg_pool2d 2 }; mse", 1, &m, &e), &e,
+	       "the blocks inside of 'concat' give rows of the shape (2, 2, 2); it must be like");
 }
 
 static void mistakes_are_values(void **state)
@@ -706,6 +733,7 @@ int main(void)
 		cmocka_unit_test(bits_over_workers),
 		cmocka_unit_test(bits_over_processes),
 		cmocka_unit_test(a_run_that_was_stopped_goes_on),
+		cmocka_unit_test(batches_and_joins),
 		cmocka_unit_test(mistakes_are_values),
 		cmocka_unit_test(blocks_of_ones_own),
 		cmocka_unit_test(more_data_than_memory),

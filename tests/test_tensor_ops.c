@@ -261,6 +261,35 @@ static void case_layernorm(struct bench *b)
 	b->build = build_layernorm;
 }
 
+static int build_batchnorm(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_batchnorm_apply(&b->tape, b->used[0], b->par[0], b->par[1], 1e-2f, y_p, e);
+}
+
+static void case_batchnorm(struct bench *b)
+{
+	new_input(b, 3, (const int64_t[]){ 5, 3, 4 });
+	new_param(b, 1, 3, 1);
+	new_param(b, 1, 3, 1);
+	b->build = build_batchnorm;
+}
+
+/* Rows without places, which go another way; and x joined with what was made of it. */
+static int build_concat(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct tensor *z;
+	TRY(op_batchnorm_apply(&b->tape, b->used[0], b->par[0], b->par[1], 1e-2f, &z, e));
+	return op_concat_apply(&b->tape, b->used[0], z, y_p, e);
+}
+
+static void case_concat(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_param(b, 1, OUT, 1);
+	new_param(b, 1, OUT, 1);
+	b->build = build_concat;
+}
+
 static int build_dropout(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	return op_dropout_apply(&b->tape, b->used[0], 0.25f, DEV_NONE, 99, y_p, e);
@@ -462,6 +491,8 @@ static const struct {
 	{ "loss", case_loss, true },
 	{ "act", case_act, false },
 	{ "layernorm", case_layernorm, false },
+	{ "batchnorm", case_batchnorm, false },
+	{ "concat", case_concat, false },
 	{ "dropout", case_dropout, false },
 	{ "mse", case_mse, true },
 	{ "xent", case_xent, true },

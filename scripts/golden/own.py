@@ -33,7 +33,7 @@ def fill(model):
 
 def mark_norms(model):
     for m in model.modules():
-        if isinstance(m, (nn.LayerNorm, RMSNorm, nn.BatchNorm2d)):
+        if isinstance(m, (nn.LayerNorm, RMSNorm, nn.BatchNorm1d, nn.BatchNorm2d)):
             m.weight.of_norm = True
 
 
@@ -53,6 +53,15 @@ class Residual(nn.Module):
 
     def forward(self, x):
         return x + self.inside(x)
+
+
+class Concat(nn.Module):
+    def __init__(self, *inside):
+        super().__init__()
+        self.inside = nn.Sequential(*inside)
+
+    def forward(self, x):
+        return torch.cat([x, self.inside(x)], 1)
 
 
 class Attention(nn.Module):
@@ -192,5 +201,22 @@ run(
     targets(SAMPLES, 3),
     nn.MSELoss(),
     adamw,
+)
+run(
+    "batch",
+    nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.BatchNorm2d(6, eps=0.1, track_running_stats=False),
+        nn.GELU(),
+        Concat(nn.Conv2d(6, 4, 3, padding=1), nn.Tanh()),
+        nn.AvgPool2d(4),
+        nn.Flatten(),
+        nn.BatchNorm1d(60, eps=0.1, track_running_stats=False),
+        nn.Linear(60, 10),
+    ),
+    floats(SAMPLES, [2, 12, 11]),
+    classes,
+    cross,
+    sgd,
 )
 FILE.close()

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/own.h"
 #include "sched/sched.h"
 
 /* The rows of all passes, where they are equal; 0: they are not. */
@@ -57,9 +58,16 @@ int run_passes_take(struct job *j, const struct plan *plan, bool resumed, struct
 int run_passes_check(const struct job *j, const struct placement *p, struct err *e)
 {
 	char text[160];
-	if (!j->pass || p->stages == 1 || one_size(j))
+	const struct own_kind *batch = own_of_batches(&j->model.own);
+	if (!j->pass || one_size(j) || (p->stages == 1 && !batch))
 		return 0;
 	job_passes_text(j, text, sizeof text);
+	if (batch)
+		return err_set(
+			e, ERR_USAGE,
+			"'%s' is over the rows of a pass, and the run has passes of %s rows: "
+			"give all of them the same (micro_batch_size)",
+			batch->name, text);
 	return err_set(e, ERR_USAGE,
 		       "the run has passes of %s rows, which need one stage, and the plan has %d",
 		       text, p->stages);

@@ -43,9 +43,13 @@ struct own_kind {
 	bool holds;                      /* other blocks, in braces */
 	bool loss;                       /* ends a model; `out` is the shape of its target */
 	bool noise;                      /* draws random numbers in training */
+	bool batch;                      /* a row depends on the others of its pass */
 	const char *hash;                /* of what it does; NULL: a row of own.def */
 	/* Sets `out`, from `in` and the settings. Not NULL: what it needs for an input. */
 	const char *(*fit)(struct own_block *b);
+	/* MAY, of one that holds others: sets `out` from the shape that they give. Not NULL: what
+	 * that must be. Without it it must be `out` */
+	const char *(*join)(struct own_block *b, const struct own_shape *inside);
 	/* MAY: its parameters; how many */
 	size_t (*params)(const struct own_block *b, struct own_param p[OWN_PARAMS]);
 	/* y = the block of x, whose shape is (N, in). Of a loss: (N) f32. Parameters come from
@@ -94,6 +98,8 @@ bool own_param_find(const struct own_model *m, const char *name, struct own_para
 size_t own_params(const struct own_model *m, int64_t layer);
 /* Whether the loss compares with the number of a class; false: with floats. */
 bool own_has_classes(const struct own_model *m);
+/* A block whose rows depend on the others of their pass; NULL: there is none. */
+const struct own_kind *own_of_batches(const struct own_model *m);
 /* Whether data fits: samples of as many numbers as the model reads and compares with. `where`: the
  * model, for messages; `plain`: nothing is asked for that only a language model has. */
 struct sample_set;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* own_norm.c - norms over the last dimension of a row. */
+/* own_norm.c - norms over the last dimension of a row, and over the rows of a pass. */
 #include "model/own.h"
 
 #include "base/err.h"
@@ -53,3 +53,29 @@ const struct own_kind own_rms_norm = { .name = "rms_norm",
 				       .fit = fit,
 				       .params = rms_params,
 				       .forward = rms_forward };
+
+/* ---- over the pass ---- */
+
+static size_t batch_params(const struct own_block *b, struct own_param p[OWN_PARAMS])
+{
+	p[0] = (struct own_param){ "weight", 1, { b->in.dim[0], 1 }, FIRST_ONE, 0 };
+	p[1] = (struct own_param){ "bias", 1, { b->in.dim[0], 1 }, FIRST_ZERO, 0 };
+	return 2;
+}
+
+static int batch_forward(struct own_run *r, const struct own_block *b, struct tensor *x,
+			 struct tensor **y_p, struct err *e)
+{
+	struct param *w = own_take(r), *bias = own_take(r);
+	return op_batchnorm_apply(r->t, x, w, bias, (float)b->v[EPS], y_p, e);
+}
+
+const struct own_kind own_batch_norm = { .name = "batch_norm",
+					 .help = "over the rows of a pass, for each number of the "
+						 "first dimension: nn.BatchNorm with "
+						 "track_running_stats=False",
+					 .key = { { "eps", 0, 1, 1e-5, false } },
+					 .batch = true,
+					 .fit = fit,
+					 .params = batch_params,
+					 .forward = batch_forward };

@@ -82,6 +82,14 @@ bool own_param_find(const struct own_model *m, const char *name, struct own_para
 
 bool own_has_classes(const struct own_model *m) { return m->loss.v[OWN_NUMBERS - 1] > 0; }
 
+const struct own_kind *own_of_batches(const struct own_model *m)
+{
+	for (int i = 0; i < m->n; i++)
+		if (m->block[i].kind->batch)
+			return m->block[i].kind;
+	return NULL;
+}
+
 int own_check_data(const struct own_model *m, const struct sample_set *s, const char *where,
 		   bool plain, struct err *e)
 {

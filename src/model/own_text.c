@@ -147,6 +147,16 @@ static int refuse_kind(const struct reader *r, const char *word, struct err *e)
 		       r->where, word, known);
 }
 
+static int check_size(const struct reader *r, const struct own_block *b, struct err *e)
+{
+	const long long n = (long long)own_count(&b->out);
+	return n >= 1 && n <= WIDEST
+		       ? 0
+		       : err_set(e, ERR_USAGE,
+				 "%s: '%s' gives rows of %lld numbers; at most %d are possible",
+				 r->where, b->kind->name, n, WIDEST);
+}
+
 /* Sets the output of a block behind `before`, whose output `in` is. */
 static int fit(const struct reader *r, struct own_block *b, const char *before,
 	       const struct own_shape *in, struct err *e)
@@ -159,16 +169,24 @@ static int fit(const struct reader *r, struct own_block *b, const char *before,
 		return err_set(e, ERR_USAGE,
 			       "%s: '%s' needs rows of the shape %s, but '%s' gives %s", r->where,
 			       b->kind->name, need, before, is);
-	if (own_count(&b->out) < 1 || own_count(&b->out) > WIDEST)
-		return err_set(e, ERR_USAGE,
-			       "%s: '%s' gives rows of %lld numbers; at most %d are "
-			       "possible",
-			       r->where, b->kind->name, (long long)own_count(&b->out), WIDEST);
-	return 0;
+	return check_size(r, b, e);
 }
 
 static int read_blocks(struct reader *r, const char *before, struct own_shape *at, int depth,
 		       struct err *e);
+
+/* Sets the output of a block from what those inside of it give. */
+static int join(const struct reader *r, struct own_block *b, const struct own_shape *inside,
+		const char *gives, struct err *e)
+{
+	const char *need = b->kind->join(b, inside);
+	if (need)
+		return err_set(e, ERR_USAGE,
+			       "%s: the blocks inside of '%s' give rows of the shape %s; it must "
+			       "be %s",
+			       r->where, b->kind->name, gives, need);
+	return check_size(r, b, e);
+}
 
 /* { ... } behind b, which is block `place`. */
 static int read_inside(struct reader *r, int place, int depth, struct err *e)
@@ -195,6 +213,8 @@ static int read_inside(struct reader *r, int place, int depth, struct err *e)
 			       m->block[place].kind->name);
 	own_shape_text(&at, gives, sizeof gives);
 	own_shape_text(&m->block[place].out, needs, sizeof needs);
+	if (m->block[place].kind->join)
+		return join(r, &m->block[place], &at, gives, e);
 	if (strcmp(gives, needs))
 		return err_set(e, ERR_USAGE,
 			       "%s: the blocks inside of '%s' give rows of the shape %s; %s is "
@@ -244,7 +264,7 @@ static int read_blocks(struct reader *r, const char *before, struct own_shape *a
 		if (b.kind->holds)
 			TRY(read_inside(r, place, depth, e));
 		TRY(need_end(r, b.kind->name, e));
-		*at = b.out;
+		*at = m->block[place].out;
 		before = b.kind->name;
 	}
 }

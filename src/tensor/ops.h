@@ -78,6 +78,12 @@ int op_act_apply(struct tape *t, struct tensor *x, enum activation kind, struct 
 /* y = (x - mean)/deviation * w + b over each `width` numbers of x; w, b (width). */
 int op_layernorm_apply(struct tape *t, struct tensor *x, struct param *w, struct param *b,
 		       int64_t width, float eps, struct tensor **y_p, struct err *e);
+/* The same for each channel c of x (N,C,...), over all rows and places; w, b (C). */
+int op_batchnorm_apply(struct tape *t, struct tensor *x, struct param *w, struct param *b,
+		       float eps, struct tensor **y_p, struct err *e);
+/* y (N,A+B): the rows of x (N,A), each with that of z (N,B) behind it. */
+int op_concat_apply(struct tape *t, struct tensor *x, struct tensor *z, struct tensor **y_p,
+		    struct err *e);
 /* y (N,C) = x (N,C) with a share p of it 0 and the rest times 1/(1-p); `at` (N,2) i32 or DEV_NONE
  * and `key` as in kernel.def. */
 int op_dropout_apply(struct tape *t, struct tensor *x, float p, struct dev_ref at, uint64_t key,
