@@ -14,7 +14,7 @@
  * Threads. Functions that take different models may run in different threads at once. A model
  * belongs to one call at a time: while hs_train() or hs_evaluate() uses it, every other call with
  * it, from whatever thread, is the error HS_E_USAGE. Callbacks run in the thread that called
- * hs_train(). One hs_train() runs in a process at a time.
+ * hs_train(). One hs_train(), hs_profile() or hs_plan() runs in a process at a time.
  *
  * Ownership. What a function creates is released by the _free or _release function that its comment
  * names. Strings and arrays that are passed in are borrowed for the call. A model that was freed,
@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-#define HS_API_VERSION 1
+#define HS_API_VERSION 2
 
 enum {
 	HS_E_USAGE = -1,       /* wrong arguments, a setting, a model's text */
@@ -395,9 +395,9 @@ typedef struct hs_result {
 void hs_result_release(hs_result *r);
 
 /* Trains the model on the data. Where the configuration has an output_dir the run is there, with
- * checkpoints and the result, and can be resumed; the first values lie beside it, in
- * OUTPUT_DIR-model. Without one nothing is kept on disk when the call ends. Afterwards the model
- * has the trained values, also when a callback stopped it.
+ * checkpoints, metrics.jsonl, plan.json and the result, and can be resumed; the first values lie
+ * beside it, in OUTPUT_DIR-model. Without one nothing is kept on disk when the call ends.
+ * Afterwards the model has the trained values, also when a callback stopped it.
  *
  * With `model` and `data` NULL it trains what the configuration says, as `heteroshard train` does,
  * and leaves the same result and checkpoints. */
@@ -412,6 +412,47 @@ int hs_evaluate(hs_model *model, const hs_data *data, const char *device, uint32
  * a row. */
 int hs_predict(hs_model *model, const char *device, const void *x, uint64_t count, uint32_t length,
 	       float *y, hs_error *e);
+
+/* ---- language models: what the commands profile, plan and generate do ---- */
+
+/* Measures the devices and links of a job: `o` has its configuration. *json_p: the profile, as
+ * profile.json has it; release it with hs_text_release(). */
+int hs_profile(const hs_options *o, char **json_p, hs_error *e);
+/* The plan of a job, as plan.json has it, with what it predicts. `profile_file`: measured before
+ * (profile.json); NULL: that of the configuration, or the job is measured now. Without `config` and
+ * `set` it is the plan for a profile alone. */
+int hs_plan(const hs_options *o, const char *profile_file, char **json_p, hs_error *e);
+void hs_text_release(char *text); /* NULL is allowed */
+
+typedef struct hs_generation {
+	size_t size;         /* sizeof(hs_generation) */
+	const char *model;   /* a folder or a .gguf file */
+	const char *adapter; /* a PEFT folder, or NULL */
+	const char *device;  /* "cpu"; NULL: the best there is */
+	/* NULL: recognised; no system message */
+	const char *chat_template, *system;
+	const char *prompt;
+	int raw;            /* the prompt is continued as it is, without a chat template */
+	int64_t most;       /* tokens; 0: 256 */
+	double temperature; /* 0: always the likeliest token */
+	double top_p;       /* the likeliest tokens that have this probability; 0: all */
+	int64_t top_k;      /* only so many of the likeliest; 0: all */
+	uint64_t seed;
+	/* Gets the text, part by part (UTF-8, not ended by 0); other than 0 ends it. */
+	int (*text)(void *ctx, const char *text, size_t n);
+	void *ctx;
+} hs_generation;
+
+static inline hs_generation hs_generation_init(void)
+{
+	hs_generation g;
+	memset(&g, 0, sizeof g);
+	g.size = sizeof g;
+	return g;
+}
+
+/* A model's answer to a prompt. *tokens_p (MAY be NULL): how many there were. */
+int hs_generate(const hs_generation *g, uint64_t *tokens_p, hs_error *e);
 
 /* ---- workers ---- */
 

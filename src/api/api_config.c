@@ -4,7 +4,12 @@
 
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "job/network.h"
+#include "job/ranks.h"
+#include "job/role.h"
+#include "peers/invited.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,3 +144,21 @@ void api_config_close(struct api_config *a)
 	mem_free(a->model_dir);
 	*a = (struct api_config){ 0 };
 }
+
+int api_check_role(struct config *c, struct err *e)
+{
+	struct role role;
+	TRY(ranks_absent(c, e));
+	TRY(invited_resolve(c, e));
+	TRY(role_find(c, NULL, NULL, &role, e));
+	if (role.kind == ROLE_WORKER)
+		return err_set(e, ERR_USAGE,
+			       "this machine is a worker of the configuration: call "
+			       "hs_worker_run() here");
+	return network_check(c, e);
+}
+
+static atomic_flag running = ATOMIC_FLAG_INIT;
+
+bool api_run_begin(void) { return !atomic_flag_test_and_set(&running); }
+void api_run_end(void) { atomic_flag_clear(&running); }

@@ -17,5 +17,10 @@ struct api_config {
 int api_config_open(struct api_config *a, const hs_model *m, const hs_options *o, uint64_t held,
 		    struct err *e);
 void api_config_close(struct api_config *a);
+/* This process coordinates the job, or is alone: peers and addresses are resolved. */
+int api_check_role(struct config *c, struct err *e);
+/* One run at a time; false: another one is going on. */
+bool api_run_begin(void);
+void api_run_end(void);
 
 #endif

@@ -131,8 +131,7 @@ static int check(const hs_optimizer *o, struct err *e)
 	if (!o->update || !o->version)
 		return err_set(e, ERR_USAGE, "the optimizer '%s' needs version and update",
 			       o->name);
-	if (o->cut < HS_CUT_BLOCK || o->cut > HS_CUT_NONE || o->states < 0 ||
-	    o->states > HS_STATES)
+	if (o->cut < HS_CUT_BLOCK || o->cut > HS_CUT_NONE || o->states < 0 || o->states > HS_STATES)
 		return err_set(e, ERR_USAGE,
 			       "the optimizer '%s' needs a cut (HS_CUT_BLOCK, ...) and at most %d "
 			       "states",

@@ -2,31 +2,27 @@
 /* api_train.c - hs_train(): a run of the engine, with the caller's data and callbacks. */
 #include "api/api_config.h"
 #include "api/api_data.h"
+#include "api/run_metrics.h"
 
 #include "base/mem.h"
-#include "job/network.h"
-#include "job/ranks.h"
-#include "job/role.h"
 #include "model/own.h"
-#include "peers/invited.h"
 #include "train/train.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { DEVICES_MOST = 64 };
 
 struct run {
 	const hs_callbacks *on;
+	const char *dir;         /* where metrics.jsonl is; NULL: the run leaves nothing */
+	struct metrics *metrics; /* of it */
 	volatile sig_atomic_t stop;
 	double rate; /* of the next step; NaN: the schedule's */
 	uint64_t first;
 	double *loss, *learning_rate, *grad_norm;
 	size_t n, cap[3];
 };
-
-static atomic_flag running = ATOMIC_FLAG_INIT;
 
 /* ---- what the engine tells ---- */
 
@@ -43,9 +39,8 @@ static int answer(struct run *r, int rc, const char *what, struct err *e)
 static int begin(void *ctx, const struct train_info *i, struct err *e)
 {
 	struct run *r = ctx;
-	(void)e;
 	r->first = i->first_step + 1;
-	return 0;
+	return r->dir ? run_metrics_open(r->dir, i, &r->metrics, e) : 0;
 }
 
 static int step(void *ctx, const struct train_step *s, struct err *e)
@@ -61,6 +56,11 @@ static int step(void *ctx, const struct train_step *s, struct err *e)
 	r->grad_norm[r->n] = s->grad_norm;
 	r->n = n;
 	r->rate = NAN;
+	if (r->metrics) {
+		struct metrics_rewards w;
+		const struct metrics_step m = run_metrics_of(s, &w);
+		TRY(metrics_add(r->metrics, &m, e));
+	}
 	if (!r->on->step)
 		return 0;
 	const hs_step v = { .step = s->step,
@@ -87,6 +87,8 @@ static int eval(void *ctx, const struct train_eval *v, struct err *e)
 {
 	struct run *r = ctx;
 	const hs_evaluation u = { v->step, v->loss, v->accuracy, v->tokens };
+	if (r->metrics)
+		TRY(run_metrics_eval(r->metrics, v, e));
 	return r->on->evaluated ? answer(r, r->on->evaluated(r->on->ctx, &u), "evaluated", e) : 0;
 }
 
@@ -102,6 +104,8 @@ static int change(void *ctx, const struct train_change *c, struct err *e)
 	const hs_change u = { c->event, c->text, c->step };
 	const uint64_t left = c->step + 1 > r->first ? c->step + 1 - r->first : 0;
 	r->n = left < r->n ? (size_t)left : r->n; /* later steps are computed again */
+	if (r->metrics)
+		TRY(run_metrics_change(r->metrics, c, e));
 	return r->on->changed ? answer(r, r->on->changed(r->on->ctx, &u), "changed", e) : 0;
 }
 
@@ -154,20 +158,6 @@ static enum dtype dtype_of(const struct config *c)
 						     : DT_F32;
 }
 
-/* This process coordinates, or is alone. */
-static int check_role(struct config *c, struct err *e)
-{
-	struct role role;
-	TRY(ranks_absent(c, e));
-	TRY(invited_resolve(c, e));
-	TRY(role_find(c, NULL, NULL, &role, e));
-	if (role.kind == ROLE_WORKER)
-		return err_set(e, ERR_USAGE,
-			       "this machine is a worker of the configuration: call "
-			       "hs_worker_run() here");
-	return network_check(c, e);
-}
-
 /* ---- the call ---- */
 
 static void give_result(struct run *r, const struct train_result *t, hs_result *out)
@@ -215,7 +205,7 @@ static int run_it(hs_model *m, const struct api_samples *s, const hs_options *o,
 					 .eval = eval,
 					 .saved = saved,
 					 .change = change };
-	int rc = place ? check_role(a.c, e) : err_nomem(e, sizeof *place, "a run");
+	int rc = place ? api_check_role(a.c, e) : err_nomem(e, sizeof *place, "a run");
 	if (rc >= 0 && o->devices && !m)
 		rc = err_set(e, ERR_USAGE,
 			     "`device` is for a model of one's own: write 'device' "
@@ -223,11 +213,13 @@ static int run_it(hs_model *m, const struct api_samples *s, const hs_options *o,
 	if (rc >= 0 && o->devices)
 		rc = place_on(m, o, place, e);
 	opts.place = o->devices ? place : NULL;
+	r->dir = a.own_dir ? NULL : a.c->output_dir;
 	if (rc >= 0)
 		rc = train_run(a.c, &opts, &sink, t, e);
 	if (rc >= 0 && m)
 		rc = api_take_values(m, t->dir, e);
 	mem_free(place);
+	metrics_close(r->metrics);
 	api_config_close(&a);
 	return rc;
 }
@@ -247,7 +239,7 @@ int hs_train(hs_model *model, const hs_data *data, const hs_options *o, hs_resul
 	int rc = model ? api_enter(model, out) : 0;
 	if (rc < 0)
 		return rc;
-	if (atomic_flag_test_and_set(&running)) {
+	if (!api_run_begin()) {
 		if (model)
 			api_leave(model);
 		return api_refuse(out, ERR_USAGE, "another hs_train() runs in this process");
@@ -265,7 +257,7 @@ int hs_train(hs_model *model, const hs_data *data, const hs_options *o, hs_resul
 	mem_free(r.loss);
 	mem_free(r.learning_rate);
 	mem_free(r.grad_norm);
-	atomic_flag_clear(&running);
+	api_run_end();
 	if (model)
 		api_leave(model);
 	return rc < 0 ? rc : 0;

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "runtime/generate.h"
+#include "runtime/prompt.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -109,31 +110,6 @@ static int print_text(void *ctx, const char *text, size_t n)
 	return !cli_text(stdout, text, n) || fflush(stdout);
 }
 
-static int no_template(struct err *e)
-{
-	return err_set(e, ERR_USAGE,
-		       "the model's chat template was not recognised: name one with "
-		       "--chat-template (%s), or use --raw",
-		       chat_names());
-}
-
-static int make_prompt(struct runtime *r, const struct args *o, const char *text, size_t n,
-		       struct tokens *ids, struct err *e)
-{
-	if (o->raw)
-		return tokenizer_encode(r->tok, text, n, true, true, ids, e);
-	if (!r->chat)
-		return no_template(e);
-	struct chat_message m[2];
-	size_t count = 0;
-	if (o->system)
-		m[count++] = (struct chat_message){ .role = CHAT_SYSTEM,
-						    .text = o->system,
-						    .n = strlen(o->system) };
-	m[count++] = (struct chat_message){ .role = CHAT_USER, .text = text, .n = n };
-	return chat_encode(r->chat, r->tok, m, count, true, ids, NULL, e);
-}
-
 static int run(const struct args *o, struct err *e)
 {
 	struct runtime r;
@@ -151,14 +127,15 @@ static int run(const struct args *o, struct err *e)
 						.max_new_tokens = o->max_new_tokens,
 						.sampling = s,
 						.stats = o->stats };
-		rc = r.chat ? chat_loop(&r, &c, e) : no_template(e);
+		rc = r.chat ? chat_loop(&r, &c, e) : prompt_no_template(e);
 		goto out;
 	}
 	if (o->prompt)
 		buf_adds(&text, o->prompt);
 	else
 		TRYOUT(cli_read_stdin(&text, 64 << 20, e));
-	TRYOUT(make_prompt(&r, o, text.p, text.n, &ids, e));
+	const struct prompt p = { .system = o->system, .text = text.p, .n = text.n, .raw = o->raw };
+	TRYOUT(prompt_encode(&p, r.chat, r.tok, &ids, e));
 	TRYOUT(generate(&r, ids.id, ids.n, o->max_new_tokens, &s, print_text, NULL, &st, e));
 	putchar('\n');
 	if (o->stats)

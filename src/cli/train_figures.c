@@ -2,6 +2,7 @@
 /* train_figures.c - see train_figures.h. */
 #include "cli/train_figures.h"
 
+#include "api/run_metrics.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -10,11 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-struct metrics_rewards figures_rewards(const struct train_rewards *r)
-{
-	return (struct metrics_rewards){ r->chosen, r->rejected, r->margin, r->accuracy };
-}
 
 void figures_scalars(const struct figures_out *o, const char *part, int64_t step,
 		     const struct metrics_rewards *r)
@@ -96,21 +92,8 @@ static void show(const struct figures_out *o, const struct train_eval *r)
 int figures_eval(const struct figures_out *o, const struct train_eval *r, struct err *e)
 {
 	const int64_t step = (int64_t)r->step;
-	const struct metrics_rewards w = figures_rewards(&r->rewards);
-	struct metrics_part *part = mem_array(r->parts + 1, sizeof *part);
-	if (!part)
-		return err_nomem(e, r->parts * sizeof *part, "an evaluation");
-	for (size_t i = 0; i < r->parts; i++)
-		part[i] = (struct metrics_part){ r->part[i].name, r->part[i].loss };
-	const struct metrics_val line = { .loss = r->loss,
-					  .token_accuracy = r->accuracy,
-					  .rewards = r->rewards.given ? &w : NULL,
-					  .part = part,
-					  .parts = r->parts };
-	const int rc = metrics_eval(o->metrics, step, &line, e);
-	mem_free(part);
-	if (rc < 0)
-		return rc;
+	const struct metrics_rewards w = run_rewards(&r->rewards);
+	TRY(run_metrics_eval(o->metrics, r, e));
 	o->put(o->ctx, "eval/loss", step, r->loss);
 	if (r->rewards.given)
 		figures_scalars(o, "eval", step, &w);

@@ -15,7 +15,6 @@ struct figures_out {
 	void (*say)(void *ctx, const char *line);
 };
 
-struct metrics_rewards figures_rewards(const struct train_rewards *r);
 /* "PART/rewards/chosen" and the others */
 void figures_scalars(const struct figures_out *o, const char *part, int64_t step,
 		     const struct metrics_rewards *r);

@@ -7,6 +7,7 @@
 #include "cli/train_figures.h"
 #include "cli/train_stages.h"
 
+#include "api/run_metrics.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -318,15 +319,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	introduce(v, i);
 	if (i->job_plan)
 		introduce_plan(v, i->job_plan);
-	int rc = i->job_plan ? job_plan_write(i->job_plan, c->output_dir, e)
-			     : placement_write(i->job, i->place, c->output_dir, e);
-	if (rc == ERR_IO && i->resumed_from) /* a full disk: as later in the run */
-		log_warn("%s", e->msg);
-	else
-		TRY(rc);
-	err_clear(e);
-	TRY(metrics_open(c->output_dir, i->resumed_from ? (int64_t)i->first_step : -1, &v->metrics,
-			 e));
+	TRY(run_metrics_open(c->output_dir, i, &v->metrics, e));
 	if (c->tensorboard) {
 		char dir[4096];
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
@@ -421,24 +414,10 @@ static struct figures_out figures_to(struct train_view *v)
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
 {
 	struct train_view *v = ctx;
-	double rate = (double)s->tokens / (s->seconds > 0 ? s->seconds : 1);
 	const bool prefer = s->rewards.given;
-	const struct metrics_rewards w = figures_rewards(&s->rewards);
 	const struct figures_out out = figures_to(v);
-	const struct metrics_step m = { .rewards = prefer ? &w : NULL,
-					.step = (int64_t)s->step,
-					.epoch = s->epoch,
-					.loss = s->loss,
-					.learning_rate = s->learning_rate,
-					.grad_norm = s->grad_norm,
-					.token_accuracy = prefer ? NAN : s->accuracy,
-					.tokens = (int64_t)s->tokens,
-					.tokens_per_second = rate,
-					.seconds = s->seconds,
-					.predicted_seconds = s->predicted,
-					.memory_peak = (double)s->mem_peak,
-					.loss_scale = s->loss_scale,
-					.skipped = s->skipped };
+	struct metrics_rewards w;
+	const struct metrics_step m = run_metrics_of(s, &w);
 	TRY(metrics_add(v->metrics, &m, e));
 	scalar(v, "train/loss", m.step, m.loss);
 	scalar(v, "train/learning_rate", m.step, m.learning_rate);
@@ -447,13 +426,13 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 		scalar(v, "train/token_accuracy", m.step, m.token_accuracy);
 	else
 		figures_scalars(&out, "train", m.step, &w);
-	scalar(v, "train/tokens_per_second", m.step, rate);
+	scalar(v, "train/tokens_per_second", m.step, m.tokens_per_second);
 	const struct progress_step p = { .step = m.step,
 					 .steps = (int64_t)s->total,
 					 .loss = s->loss,
 					 .learning_rate = s->learning_rate,
 					 .grad_norm = s->grad_norm,
-					 .tokens_per_second = rate,
+					 .tokens_per_second = m.tokens_per_second,
 					 .eta = s->eta,
 					 .val_loss = NAN,
 					 .loss_scale = s->loss_scale,
@@ -485,11 +464,7 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 	struct train_view *v = ctx;
 	struct train_stages *now;
 	warn(v, "%s", c->text);
-	if (metrics_go_back(v->metrics, (int64_t)c->step, e) < 0) {
-		log_warn("%s; lines of steps that are computed again stay there", e->msg);
-		err_clear(e);
-	}
-	TRY(metrics_event(v->metrics, (int64_t)c->step, c->event, c->text, e));
+	TRY(run_metrics_change(v->metrics, c, e));
 	if (v->trace)
 		trace_mark(v->trace, clock_now(), c->event, c->text, (int32_t)c->step);
 	if (v->board && tensorboard_go_back(v->board, (int64_t)c->step + 1, e) < 0) {
@@ -498,9 +473,7 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 		v->board = NULL;
 		err_clear(e);
 	}
-	if ((c->info->job_plan
-		     ? job_plan_write(c->info->job_plan, v->c->output_dir, e)
-		     : placement_write(c->info->job, c->info->place, v->c->output_dir, e)) < 0) {
+	if (run_plan_write(v->c->output_dir, c->info, e) < 0) {
 		log_warn("%s; plan.json is that of the plan before", e->msg);
 		err_clear(e);
 	}
