@@ -13,15 +13,35 @@ is a list of blocks: arbitrary Python code in a forward pass is not taken.
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import re
+import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import cffi
 import numpy as np
 
-__all__ = ["Error", "Evaluation", "Model", "Result", "Step", "blocks", "train", "version"]
+__all__ = [
+    "Change",
+    "Error",
+    "Evaluation",
+    "Files",
+    "Job",
+    "Model",
+    "Result",
+    "Step",
+    "blocks",
+    "generate",
+    "plan",
+    "profile",
+    "train",
+    "version",
+]
+
+NOT_TAKEN = "arbitrary Python code in a forward pass is not taken: a model is its blocks, as text"
 
 
 def _declarations(text: str) -> str:
@@ -111,6 +131,33 @@ class Evaluation:
     loss: float
     accuracy: float
     rows: int
+    step: int = 0  # of training, after which
+
+
+@dataclass(frozen=True)
+class Change:
+    """Members or plan of a running job have changed: "lost", "joined", "left" or "moved"."""
+
+    event: str
+    text: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Files:
+    """Data in files, as hs_files of heteroshard.h: .npy, .npz, IDX, columns of .csv, .tsv and
+    .jsonl, or a folder of images. In the place of data for train() and evaluate()."""
+
+    x: str
+    y: str | None = None
+    x_columns: str | None = None
+    y_columns: str | None = None
+    length: int = 0
+    held: int = 0
+    scale: float = 0.0
+    shift: float = 0.0
+    block: int = 0
+    mixed: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,7 +180,10 @@ class Model:
     """A model from the text of its blocks, or from a list of such texts."""
 
     def __init__(self, text: str | Iterable[str], seed: int = 1):
-        text = text if isinstance(text, str) else "\n".join(text)
+        lines = [text] if isinstance(text, str) else list(text)
+        if not all(isinstance(line, str) for line in lines):
+            raise Error(-1, NOT_TAKEN)
+        text = "\n".join(lines)
         e, p = _ffi.new("hs_error *"), _ffi.new("hs_model **")
         _check(_lib.hs_model_new(text.encode(), seed, p, e), e)
         self._m = p[0]
@@ -191,11 +241,15 @@ class Model:
         """All parameters by name."""
         return {name: self[name] for name in self.shapes()}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Takes the values of a PyTorch nn.Sequential of modules that are blocks here, by name;
-        shapes may differ where the numbers are the same (the kernels of a convolution). An
-        embedding that is module 0 there is `embed` here, and the others have numbers one
-        smaller."""
+    def load_state_dict(self, values: Any) -> None:
+        """Takes the values of a PyTorch nn.Sequential of modules that are blocks here (the module,
+        or its state_dict()), by name; shapes may differ where the numbers are the same (the
+        kernels of a convolution). An embedding that is module 0 there is `embed` here, and the
+        others have numbers one smaller. save_to() is the way back."""
+        if hasattr(values, "state_dict"):
+            values = values.state_dict()
+        if not isinstance(values, Mapping):
+            raise Error(-1, NOT_TAKEN)
         names = list(self.shapes())
         if "embed.weight" in names and "embed.weight" not in values:
             moved = {}
@@ -205,10 +259,25 @@ class Model:
             values = moved
         missing, more = set(names) - set(values), set(values) - set(names)
         if missing or more:
-            raise Error(-1, f"missing: {sorted(missing)}; not of the model: {sorted(more)}")
+            raise Error(
+                -1, f"missing: {sorted(missing)}; not of the model: {sorted(more)}; {NOT_TAKEN}"
+            )
         for name in names:
             v = values[name]
             self[name] = v.detach().cpu().numpy() if hasattr(v, "detach") else v
+
+    def save_to(self, module: Any) -> None:
+        """Writes the values into a PyTorch nn.Sequential of the same modules."""
+        values = module.state_dict()
+        shift = "embed.weight" in self.shapes() and "embed.weight" not in values
+        for name, v in self.state_dict().items():
+            if shift:
+                first, rest = name.split(".", 1)
+                name = f"{0 if first == 'embed' else int(first) + 1}.{rest}"
+            if name not in values or values[name].numel() != v.size:
+                raise Error(-1, f"the module has no '{name}' of {v.size} numbers; {NOT_TAKEN}")
+            to = values[name]
+            to.copy_(to.new_tensor(v).reshape(to.shape))
 
     def summary(self) -> str:
         """A table of blocks, shapes, parameters and FLOP."""
@@ -233,9 +302,11 @@ class Model:
         )
         return y[:, 0] if length == 1 else y
 
-    def evaluate(self, x: Any, y: Any, device: str | None = "cpu", batch: int = 0) -> Evaluation:
-        """Loss and accuracy over samples."""
-        data = _Data(self, (x, y))
+    def evaluate(
+        self, x: Any, y: Any = None, device: str | None = "cpu", batch: int = 0
+    ) -> Evaluation:
+        """Loss and accuracy over samples: arrays x and y, or x is data as train() takes it."""
+        data = _Data(self, x if y is None else (x, y))
         v, e = _ffi.new("hs_evaluation *"), _ffi.new("hs_error *")
         dev = _ffi.NULL if device is None else _ffi.new("char[]", device.encode())
         rc = _lib.hs_evaluate(self._m, data.c, dev, batch, v, e)
@@ -260,7 +331,8 @@ def _floats(a: np.ndarray) -> Any:
 
 
 class _Data:
-    """hs_data of two arrays, without a copy, or of a sequence of (x, y)."""
+    """hs_data of two arrays, without a copy, of files, or of samples (x, y) by index or in
+    turn."""
 
     def __init__(self, model: Model, data: Any, held: int = 0, version: int = 0):
         self.error: BaseException | None = None
@@ -270,6 +342,11 @@ class _Data:
         target = _lib.hs_model_target(model._m)
         if not width:
             raise Error(-1, "there is no such model: it was closed, or is in use")
+        self.released = False
+        if isinstance(data, Files):
+            self.items = self.released = None
+            self.open_files(model, data, held or data.held)
+            return
         if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
             x, y = _numbers(data[0]), _numbers(data[1])
             if len(x) != len(y):
@@ -310,6 +387,20 @@ class _Data:
         self.c.held = held
         self.c.version = version
 
+    def open_files(self, model: Model, files: Files, held: int) -> None:
+        f, e = _ffi.new("hs_files *"), _ffi.new("hs_error *")
+        f.size = _ffi.sizeof("hs_files")
+        keep = []
+        for name in ("x", "y", "x_columns", "y_columns"):
+            value = getattr(files, name)
+            if value is not None:
+                keep.append(_ffi.new("char[]", os.fsencode(value)))
+                setattr(f, name, keep[-1])
+        for name in ("length", "scale", "shift", "block", "mixed"):
+            setattr(f, name, getattr(files, name))
+        f.held = held
+        _check(_lib.hs_data_files(model._m, f, self.c, e), e)
+
     def get(self, _: Any, index: int, x: Any, y: Any) -> int:
         try:
             for to, size, v in zip((x, y), self.sizes, self.items[index]):
@@ -331,82 +422,293 @@ class _Data:
             _lib.hs_data_release(self.c)
 
 
+def _text(v: Any) -> str:
+    if isinstance(v, bool):
+        return str(v).lower()
+    return ",".join(map(_text, v)) if isinstance(v, (list, tuple)) else str(v)
+
+
+class _Options:
+    """hs_options, with what it refers to."""
+
+    def __init__(
+        self,
+        config: str | None,
+        settings: Mapping[str, Any],
+        devices: Sequence[str] = (),
+        worker: Sequence[str] = (),
+    ):
+        self.c = o = _ffi.new("hs_options *")
+        o.size = _ffi.sizeof("hs_options")
+        texts = [_ffi.new("char[]", f"{k}={_text(v)}".encode()) for k, v in settings.items()]
+        names = [_ffi.new("char[]", d.encode()) for d in devices]
+        words = [_ffi.new("char[]", os.fsencode(w)) for w in worker]
+        set_p = _ffi.new("char const *[]", texts or 1)
+        dev_p = _ffi.new("char const *[]", names or 1)
+        worker_p = _ffi.new("char *[]", words + [_ffi.NULL])
+        self.keep = [texts, names, words, set_p, dev_p, worker_p]
+        o.set, o.sets, o.device, o.devices = set_p, len(texts), dev_p, len(names)
+        if words:
+            o.worker = worker_p
+        if config is not None:
+            path = _ffi.new("char[]", os.fsencode(config))
+            self.keep.append(path)
+            o.config = path
+
+
+class _Told:
+    """The callbacks of a run. What one raises is kept, and ends the run."""
+
+    def __init__(self, options: _Options, **functions: Callable[..., Any] | None):
+        self.raised: list[BaseException] = []
+        self.functions = functions
+        self.keep = []
+        kinds = {
+            "step": "int(void *, hs_step const *, double *)",
+            "evaluated": "int(void *, hs_evaluation const *)",
+            "saved": "int(void *, uint64_t, char const *)",
+            "changed": "int(void *, hs_change const *)",
+        }
+        for name, kind in kinds.items():
+            if functions.get(name):
+                self.keep.append(_ffi.callback(kind, getattr(self, name)))
+                setattr(options.c.on, name, self.keep[-1])
+
+    def call(self, name: str, value: Any, rate: Any = None) -> int:
+        try:
+            answer = self.functions[name](value)
+            if answer is False:
+                return 1
+            if rate is not None and isinstance(answer, float):
+                rate[0] = answer
+            return 0
+        except BaseException as e:  # goes on in the caller's frame
+            self.raised.append(e)
+            return -1
+
+    def step(self, _: Any, s: Any, rate: Any) -> int:
+        names = list(Step.__dataclass_fields__)
+        values = {n: getattr(s, n) for n in names}
+        values["skipped"] = bool(s.skipped)
+        return self.call("step", Step(**values), rate)
+
+    def evaluated(self, _: Any, v: Any) -> int:
+        return self.call("evaluated", Evaluation(v.loss, v.accuracy, v.rows, v.step))
+
+    def saved(self, _: Any, step: int, path: Any) -> int:
+        return self.call("saved", os.fsdecode(_ffi.string(path)))
+
+    def changed(self, _: Any, c: Any) -> int:
+        words = [_ffi.string(t).decode(errors="replace") for t in (c.event, c.text)]
+        return self.call("changed", Change(words[0], words[1], c.step))
+
+
 def train(
     model: Model | None = None,
     data: Any = None,
     *,
     config: str | None = None,
     callback: Callable[[Step], Any] | None = None,
+    on_evaluation: Callable[[Evaluation], Any] | None = None,
+    on_saved: Callable[[str], Any] | None = None,
+    on_change: Callable[[Change], Any] | None = None,
     devices: Sequence[str] = (),
     worker: Sequence[str] = (),
     held: int = 0,
     version: int = 0,
     **settings: Any,
 ) -> Result:
-    """Trains `model` on `data`: a tuple of arrays (x, y), or anything with samples (x, y) by
-    index or in turn; the last `held` samples are only evaluated. Without both, what the
-    configuration says.
+    """Trains `model` on `data`: a tuple of arrays (x, y), Files, or anything with samples (x, y)
+    by index or in turn; the last `held` samples are only evaluated. Without both, what the
+    configuration says; train("job.yaml") is the same as train(config="job.yaml").
 
     Settings are keys of a configuration (learning_rate=0.01, max_steps=100, output_dir="run").
     `callback` gets each Step; False stops the run, a float is the next step's learning rate. What
-    it raises is raised here. `devices`: a worker in this process for each, ("cpu", "opencl:0").
-    `worker`: argv that starts one of this machine for a job over machines.
+    it raises is raised here. The other callbacks may stop the run too. `devices`: a worker in this
+    process for each, ("cpu", "opencl:0"). `worker`: argv that starts one of this machine for a job
+    over machines.
     """
-    raised: list[BaseException] = []
-
-    def told(_: Any, s: Any, rate: Any) -> int:
-        try:
-            answer = callback(
-                Step(
-                    s.step, s.total, s.epoch, s.loss, s.accuracy, s.learning_rate, s.grad_norm,
-                    s.seconds, s.rows, bool(s.skipped),
-                )
-            )
-            if answer is False:
-                return 1
-            if isinstance(answer, float):
-                rate[0] = answer
-            return 0
-        except BaseException as e:  # goes on in the caller's frame
-            raised.append(e)
-            return -1
-
-    o, r, e = _ffi.new("hs_options *"), _ffi.new("hs_result *"), _ffi.new("hs_error *")
-    o.size = _ffi.sizeof("hs_options")
-    texts = [
-        _ffi.new("char[]", f"{k}={str(v).lower() if isinstance(v, bool) else v}".encode())
-        for k, v in settings.items()
-    ]
-    names = [_ffi.new("char[]", d.encode()) for d in devices]
-    words = [_ffi.new("char[]", os.fsencode(w)) for w in worker]
-    set_p, dev_p = _ffi.new("char const *[]", texts or 1), _ffi.new("char const *[]", names or 1)
-    worker_p = _ffi.new("char *[]", words + [_ffi.NULL])
-    o.set, o.sets, o.device, o.devices = set_p, len(texts), dev_p, len(names)
-    if words:
-        o.worker = worker_p
-    if config is not None:
-        path = _ffi.new("char[]", os.fsencode(config))
-        o.config = path
-    if callback:
-        told_p = _ffi.callback("int(void *, hs_step const *, double *)", told)
-        o.on.step = told_p
+    if isinstance(model, (str, os.PathLike)):
+        model, config = None, os.fspath(model)
+    options = _Options(config, settings, devices, worker)
+    r, e = _ffi.new("hs_result *"), _ffi.new("hs_error *")
+    told = _Told(options, step=callback, evaluated=on_evaluation, saved=on_saved, changed=on_change)
     d = _Data(model, data, held, version) if data is not None and model is not None else None
-    rc = _lib.hs_train(model._m if model else _ffi.NULL, d.c if d else _ffi.NULL, o, r, e)
-    if raised:
-        raise raised[0]
+    m = model._m if model is not None else _ffi.NULL
+    rc = _lib.hs_train(m, d.c if d else _ffi.NULL, options.c, r, e)
+    if told.raised:
+        raise told.raised[0]
     if d:
         d.reraise()
     _check(rc, e)
     try:
         history = [
-            np.frombuffer(_ffi.buffer(v, r.steps * 8), np.float64).copy()
-            if r.steps
-            else np.empty(0)
+            (
+                np.frombuffer(_ffi.buffer(v, r.steps * 8), np.float64).copy()
+                if r.steps
+                else np.empty(0)
+            )
             for v in (r.loss, r.learning_rate, r.grad_norm)
         ]
         return Result(
-            r.step, r.total, bool(r.stopped), r.held_before, r.held_after, r.seconds,
-            r.first_step, *history,
+            r.step,
+            r.total,
+            bool(r.stopped),
+            r.held_before,
+            r.held_after,
+            r.seconds,
+            r.first_step,
+            *history,
         )
     finally:
         _lib.hs_result_release(r)
+
+
+class Job:
+    """A run in a thread of its own, as a context: it takes the arguments of train(), gives the
+    steps as they are done, and is stopped after a step when the context ends before it.
+
+    with hs.Job(model, (x, y), num_epochs=5) as job:
+        for step in job:
+            if step.loss < 0.1:
+                break
+    print(job.result.loss[-1])
+    """
+
+    def __init__(self, *args: Any, **settings: Any):
+        self._args, self._settings = args, settings
+        self._callback = settings.pop("callback", None)
+        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+
+    def _told(self, step: Step) -> Any:
+        self._steps.put(step)
+        answer = self._callback(step) if self._callback else None
+        return False if self._stop.is_set() else answer
+
+    def _run(self) -> None:
+        try:
+            self._result = train(*self._args, callback=self._told, **self._settings)
+        except BaseException as e:  # raised in the thread that waits for the result
+            self._error = e
+        finally:
+            self._steps.put(None)
+
+    def __enter__(self) -> "Job":
+        self._thread.start()
+        return self
+
+    def __iter__(self) -> Iterator[Step]:
+        while (step := self._steps.get()) is not None:
+            yield step
+        self._steps.put(None)  # for a second look
+
+    def stop(self) -> None:
+        """The run ends after the step that it is in, and is saved."""
+        self._stop.set()
+
+    @property
+    def result(self) -> Result:
+        """Waits for the end."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self.stop()
+        self._thread.join()
+        if kind is None and self._error is not None:
+            raise self._error
+
+
+def _json(call: Callable[..., int], *args: Any) -> dict[str, Any]:
+    text, e = _ffi.new("char **"), _ffi.new("hs_error *")
+    _check(call(*args, text, e), e)
+    try:
+        return json.loads(_ffi.string(text[0]))
+    finally:
+        _lib.hs_text_release(text[0])
+
+
+def profile(config: str, *, worker: Sequence[str] = (), **settings: Any) -> dict[str, Any]:
+    """Measures the devices and links of a job: what `heteroshard profile` writes."""
+    return _json(_lib.hs_profile, _Options(os.fspath(config), settings, (), worker).c)
+
+
+def plan(
+    config: str | None = None,
+    *,
+    profile: str | None = None,
+    worker: Sequence[str] = (),
+    **settings: Any,
+) -> dict[str, Any]:
+    """The plan of a job with what it predicts: what `heteroshard plan --json` prints. `profile`: a
+    profile.json; without one the job is measured. Without `config` the plan for a profile alone.
+    """
+    path = _ffi.NULL if profile is None else _ffi.new("char[]", os.fsencode(profile))
+    options = _Options(None if config is None else os.fspath(config), settings, (), worker)
+    return _json(_lib.hs_plan, options.c, path)
+
+
+def generate(
+    model: str,
+    prompt: str,
+    *,
+    adapter: str | None = None,
+    device: str | None = None,
+    system: str | None = None,
+    chat_template: str | None = None,
+    raw: bool = False,
+    most: int = 256,
+    temperature: float = 0.7,
+    top_p: float = 0.95,
+    top_k: int = 0,
+    seed: int = 0,
+    callback: Callable[[str], Any] | None = None,
+) -> str:
+    """A language model's answer to a prompt. `callback` gets the text part by part; False ends
+    it."""
+    g, e = _ffi.new("hs_generation *"), _ffi.new("hs_error *")
+    g.size = _ffi.sizeof("hs_generation")
+    keep, parts, raised = [], [], []
+    words = {
+        "model": os.fspath(model),
+        "adapter": adapter,
+        "device": device,
+        "system": system,
+        "chat_template": chat_template,
+        "prompt": prompt,
+    }
+    for name, value in words.items():
+        if value is not None:
+            keep.append(_ffi.new("char[]", value.encode()))
+            setattr(g, name, keep[-1])
+    g.raw, g.most, g.temperature, g.top_p, g.top_k, g.seed = (
+        int(raw),
+        most,
+        temperature,
+        top_p,
+        top_k,
+        seed,
+    )
+
+    def told(_: Any, text: Any, n: int) -> int:
+        try:
+            parts.append(_ffi.buffer(text, n)[:].decode(errors="replace"))
+            return int(callback is not None and callback(parts[-1]) is False)
+        except BaseException as e:  # goes on in the caller's frame
+            raised.append(e)
+            return -1
+
+    function = _ffi.callback("int(void *, char const *, size_t)", told)
+    g.text = function
+    rc = _lib.hs_generate(g, _ffi.NULL, e)
+    if raised:
+        raise raised[0]
+    _check(rc, e)
+    return "".join(parts)

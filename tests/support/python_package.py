@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests/test_python.sh runs."""
 
+import json
 import os
 import resource
+import subprocess
 import tempfile
 
 import numpy as np
@@ -26,8 +28,16 @@ TEXT = ["input 64", "linear 32", "relu", "linear 10", "cross_entropy"]
 with hs.Model(TEXT) as m, tempfile.TemporaryDirectory() as tmp:
     first = m["0.weight"]
     steps = []
-    r = hs.train(m, (x, y), held=297, max_steps=40, learning_rate=0.01, micro_batch_size=32,
-                 output_dir=tmp + "/run", callback=steps.append)
+    r = hs.train(
+        m,
+        (x, y),
+        held=297,
+        max_steps=40,
+        learning_rate=0.01,
+        micro_batch_size=32,
+        output_dir=tmp + "/run",
+        callback=steps.append,
+    )
     assert r.step == 40 and len(steps) == 40 and steps[0].loss == r.loss[0]
     assert r.loss[-1] < 0.5 * r.loss[0] and r.held_after < r.held_before
     again = hs.Model.load(tmp + "/run")
@@ -64,6 +74,127 @@ with hs.Model(TEXT) as m, tempfile.TemporaryDirectory() as tmp:
     refused("no kind of block 'lnear'", lambda: hs.Model("input 3; lnear 4; mse"))
     assert "cross_entropy" in m.summary() and "linear" in hs.blocks()
 refused("closed", lambda: m.evaluate(x, y))
+
+# files, samples in turn, callbacks
+with hs.Model(
+    "input 3; linear 8; tanh; linear 3; cross_entropy"
+) as m, tempfile.TemporaryDirectory() as tmp:
+    table = hs.Files("tests/golden/arrays/table.csv", y_columns="class", held=20)
+    told = []
+    r = hs.train(
+        m,
+        table,
+        max_steps=4,
+        output_dir=tmp + "/run",
+        save_steps=2,
+        on_saved=told.append,
+        on_evaluation=told.append,
+    )
+    assert any(isinstance(t, hs.Evaluation) and t.rows == 20 for t in told)
+    assert any(isinstance(t, str) and "step-" in t for t in told)
+    lines = [json.loads(line) for line in open(tmp + "/run/metrics.jsonl")]
+    assert [v["loss"] for v in lines if "loss" in v] == list(r.loss)
+    assert m.evaluate(table).rows == 600
+    refused("has no column 'q'", lambda: hs.train(m, hs.Files(table.x, y_columns="q")))
+    turn = (([i % 5, 1.0, i % 3], i % 3) for i in range(30))
+    assert hs.train(m, turn, max_steps=2).step == 2
+    refused("arbitrary Python code", lambda: hs.Model([lambda x: x]))
+
+    with hs.Job(m, table, max_steps=1000) as job:
+        for step in job:
+            if step.step == 3:
+                break
+    assert 3 <= job.result.step < 1000
+    try:
+        with hs.Job(m, table, max_stps=1) as job:
+            pass
+        raise AssertionError("a job with a wrong key ended well")
+    except hs.Error as e:
+        assert "did you mean 'max_steps'" in str(e)
+
+# a configuration: the bytes of the command line; plans; text
+with tempfile.TemporaryDirectory() as tmp:
+    data, config = tmp + "/data.jsonl", tmp + "/job.yaml"
+    open(data, "w").write(json.dumps({"text": "one two three four five six seven"}) + "\n")
+    open(config, "w").write(
+        f"base_model: tests/golden/models/smollm2\ndatasets: [{{path: {data}, type: text}}]\n"
+        f"adapter: lora\nsequence_len: 16\nmax_steps: 3\nlearning_rate: 0.001\ndevice: cpu\n"
+        f"visualize: false\ncache_dir: {tmp}/cache\noutput_dir: {tmp}/python\n"
+    )
+    seen = []
+    hs.train(config, callback=lambda s: seen.append(s.loss))
+    program = os.environ.get("HS_BIN", "build/heteroshard")
+    subprocess.run([program, "-q", "train", config, f"output_dir={tmp}/command"], check=True)
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        a, b = (open(f"{tmp}/{k}/{name}", "rb").read() for k in ("python", "command"))
+        assert a == b, name
+    kept = [
+        [v["loss"] for v in map(json.loads, open(f"{tmp}/{k}/metrics.jsonl")) if "loss" in v]
+        for k in ("python", "command")
+    ]
+    assert kept[0] == kept[1] == seen and len(seen) == 3
+    print("the Python job's adapter and losses are those of the command line")
+    text = hs.generate(
+        "tests/golden/models/smollm2",
+        "one two",
+        raw=True,
+        most=5,
+        temperature=0,
+        device="cpu",
+        adapter=tmp + "/python",
+    )
+    said = subprocess.run(
+        [
+            program,
+            "-q",
+            "generate",
+            "tests/golden/models/smollm2",
+            "--raw",
+            "--prompt",
+            "one two",
+            "--max-new-tokens",
+            "5",
+            "--temperature",
+            "0",
+            "--device",
+            "cpu",
+            "--adapter",
+            tmp + "/python",
+        ],
+        check=True,
+        capture_output=True,
+    ).stdout.decode(errors="replace")
+    assert text.strip() == said.strip(), (text, said)
+    measured = hs.profile(config)
+    open(tmp + "/profile.json", "w").write(json.dumps(measured))
+    assert hs.plan(config, profile=tmp + "/profile.json")["stages"]
+given = "tests/golden/plan/zorse-llama1.3b-fp16-4gpu.profile.json"
+assert len(hs.plan(profile=given)["stages"]) >= 1
+refused("/nowhere.json", lambda: hs.plan(profile="/nowhere.json"))
+
+# PyTorch there and back, where it is installed
+try:
+    import torch
+except ImportError:
+    torch = None
+if torch:
+    nn = torch.nn
+    module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2))
+    with hs.Model("input 1 8 8; conv2d 3 3; relu; flatten; linear 2; mse") as m:
+        m.load_state_dict(module)
+        v = np.random.default_rng(1).normal(size=(5, 1, 8, 8)).astype(np.float32)
+        want = module(torch.from_numpy(v)).detach().numpy()
+        assert abs(m.predict(v) - want).max() < 1e-5
+        m["3.bias"] = m["3.bias"] + 1
+        m.save_to(module)
+        assert abs(module(torch.from_numpy(v)).detach().numpy() - want - 1).max() < 1e-5
+    print("PyTorch: there and back")
+
+# the notebook
+names = {}
+for cell in json.load(open("examples/api/digits.ipynb"))["cells"]:
+    if cell["cell_type"] == "code":
+        exec("".join(cell["source"]), names)
 
 # 1 GiB of arrays is not copied
 with hs.Model("input 1024; linear 1; mse") as m:
