@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_plan.c - hs_profile() and hs_plan(): what devices and links of a job can do, and the plan that
- * is made with it, as the commands `profile` and `plan` write them. */
+/* api_plan.c - hs_profile() and hs_plan(): what devices and links of a job can do, and the plan
+ * that is made with it, as the commands `profile` and `plan` write them. */
 #include "api/api_config.h"
 
 #include "base/buf.h"
