@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_links.c - predictions over links, against times known in closed form: a link that is
- * slower in one direction, several flows on one cable, a link in memory beside one on a cable, and
- * the values that a sharded stage gathers. */
+ * slower in one direction, several flows on one cable, a link in memory beside one on a cable, what
+ * a relay carries, the values that a sharded stage gathers; and cores that two devices share. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "plan/plan.h"
@@ -166,6 +166,107 @@ static void gathered_values(void **state)
 	profile_release(&p);
 }
 
+/* Two pipelines whose halves do not reach each other: a machine between passes on what both send at
+ * the same time, and its cable carries both. */
+static void a_relay_carries_both(void **state)
+{
+	(void)state;
+	struct profile p;
+	struct plan plan;
+	const char *const pairs = "{\"layers\": [0, 2], \"devices\": [{\"id\": \"a\", \"share\": "
+				  "1}, {\"id\": \"b\", \"share\": 1}]}, {\"layers\": [2, 4], "
+				  "\"devices\": [{\"id\": \"c\", \"share\": 1}, {\"id\": \"d\", "
+				  "\"share\": 1}]}";
+	const double t = MESSAGE / 1e5 * 1e3;
+	read_profile(&p, 2, "axbyczdw", LINK("*", "*", 0.0001, 0, ""));
+	read_plan(&p, "gpipe", pairs, &plan);
+	close_to(plan.simulated_ms, 2 + t + 6 + t + 4);
+	plan_release(&plan);
+	profile_release(&p);
+	read_profile(&p, 2, "axbyczdw",
+		     LINK("x", "z", 0.0001, 0, ", \"relay\": \"r\"") ", " LINK(
+			     "y", "w", 0.0001, 0, ", \"relay\": \"r\"") ", " LINK("*", "*", 0.0001,
+										  0, ""));
+	assert_int_equal(p.hosts, 5);
+	read_plan(&p, "gpipe", pairs, &plan);
+	close_to(plan.simulated_ms, 2 + 2 * t + 6 + 2 * t + 4);
+	plan_release(&plan);
+	/* written and read again */
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	struct profile again;
+	profile_write(&p, &b);
+	if (profile_read_text(&again, b.p, b.n, "again", &e) < 0)
+		fail_msg("%s", e.msg);
+	read_plan(&again, "gpipe", pairs, &plan);
+	close_to(plan.simulated_ms, 2 + 2 * t + 6 + 2 * t + 4);
+	plan_release(&plan);
+	profile_release(&again);
+	profile_release(&p);
+	buf_release(&b);
+}
+
+/* A profile whose devices a and b compute on the same two cores, where they were measured at the
+ * same time: twice as long as each alone. */
+static void on_the_same_cores(struct profile *p, int batch, const char *a, const char *b)
+{
+	read_profile(p, batch, "axbx", LINK("x", "x", 1000, 0, ""));
+	p->device[0].cores = a;
+	p->device[1].cores = b;
+	p->device[0].processors = p->device[1].processors = 2;
+}
+
+static void cores_that_two_devices_share(void **state)
+{
+	(void)state;
+	struct profile p;
+	struct plan plan;
+	const char *const group =
+		"{\"layers\": [0, 4], \"devices\": [{\"id\": \"a\", \"share\": 1}, "
+		"{\"id\": \"b\", \"share\": 1}]}";
+	const char *const two = STAGE(0, 2, "a") ", " STAGE(2, 4, "b");
+	const double message = MESSAGE / 1e12 * 1e3;
+	/* cores of their own, and the whole time as measured */
+	on_the_same_cores(&p, 4, "0,1", "2-3");
+	read_plan(&p, "sequential", two, &plan);
+	close_to(plan.simulated_ms, 4 * (12 + 2 * message));
+	plan_release(&plan);
+	/* one after the other, so that none is in the other's way */
+	p.device[1].cores = "0-1";
+	read_plan(&p, "sequential", two, &plan);
+	close_to(plan.simulated_ms, 4 * (6 + 2 * message));
+	plan_release(&plan);
+	/* both all the time: as measured */
+	read_plan(&p, "1f1b", group, &plan);
+	close_to(plan.simulated_ms, 2 * 12);
+	plan_release(&plan);
+	/* one alone */
+	read_plan(&p, "1f1b", STAGE(0, 4, "b"), &plan);
+	close_to(plan.simulated_ms, 4 * 6);
+	plan_release(&plan);
+	/* half of what each uses is the other's too: 1.5 threads a core when both compute */
+	p.device[1].cores = "1-2";
+	read_plan(&p, "1f1b", STAGE(0, 4, "b"), &plan);
+	close_to(plan.simulated_ms, 4 * 12 / 1.5);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
+static void lists_of_cores(void **state)
+{
+	(void)state;
+	struct core_set set;
+	assert_int_equal(profile_cores("0-3,8", &set), 5);
+	assert_int_equal(set.bit[0], 0xf);
+	assert_int_equal(set.bit[1], 1);
+	assert_int_equal(profile_cores("7", NULL), 1);
+	const char *const bad[] = { "",     "a",  "1-",  "3-2",
+				    "1024", "-1", "1;2", "99999999999999999999" };
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (profile_cores(bad[i], NULL))
+			fail_msg("'%s' was taken", bad[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,6 +274,9 @@ int main(void)
 		cmocka_unit_test(two_flows_on_one_cable),
 		cmocka_unit_test(memory_beside_a_cable),
 		cmocka_unit_test(gathered_values),
+		cmocka_unit_test(a_relay_carries_both),
+		cmocka_unit_test(cores_that_two_devices_share),
+		cmocka_unit_test(lists_of_cores),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

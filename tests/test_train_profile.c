@@ -57,7 +57,6 @@ static struct measure_request request(bool full)
 				     .tokens = 24,
 				     .sequences = 3,
 				     .trained = 0.5,
-				     .largest = 1,
 				     .budget = 600,
 				     .needed = 3,
 				     .sizes = 3,
@@ -259,8 +258,8 @@ static void requests_and_results_travel(void **state)
 	assert_int_equal(back.sizes, 3);
 	assert_memory_equal(back.size, q.size, sizeof q.size);
 	assert_int_equal(back.sequences, 3);
-	assert_true(back.trained == q.trained && back.largest == q.largest &&
-		    back.opt.lora.r == 4 && back.opt.lora.target[LIN_V]);
+	assert_true(back.trained == q.trained && back.opt.lora.r == 4 &&
+		    back.opt.lora.target[LIN_V]);
 	for (size_t n = 0; n < b.n; n++) /* cut anywhere */
 		assert_int_equal(measure_request_read(b.p, n, &back, &e) < 0, 1);
 	check(measure_result_write(&r, out, sizeof out, &size, &e), &e);

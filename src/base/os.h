@@ -24,6 +24,8 @@ void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p);
 uint64_t os_machine_memory(const char *root);
 /* `cores`, or the fewer that the quotas of the control groups pay for. */
 int os_cores(const char *root, int cores);
+/* The same as a fraction: what a quota of 0.45 pays for counts as that. */
+double os_cores_share(const char *root, double cores);
 
 /* From now on the two above give this process at most so much (with root ""); 0: no limit. */
 void os_limit(int cores, uint64_t memory);

@@ -3,6 +3,7 @@
 #include "base/os.h"
 
 #if defined(__linux__) && !defined(HS_OS_OTHER)
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -193,12 +194,12 @@ void os_memory(const char *root, uint64_t *total_p, uint64_t *free_p)
 	*free_p = m.left;
 }
 
-static void limit_cores(const struct hierarchy *h, const char *dir, void *ctx)
+static void limit_share(const struct hierarchy *h, const char *dir, void *ctx)
 {
 	char path[PATH];
 	long long quota = -1;
 	uint64_t period = 0, v;
-	int *cores = ctx;
+	double *cores = ctx;
 	if (!h->cpu)
 		return;
 	if (h->v2) {
@@ -216,14 +217,22 @@ static void limit_cores(const struct hierarchy *h, const char *dir, void *ctx)
 	}
 	if (quota <= 0 || !period)
 		return;
-	const uint64_t pays = ((uint64_t)quota + period - 1) / period;
-	if (pays < (uint64_t)*cores)
-		*cores = (int)pays;
+	const double pays = (double)quota / (double)period;
+	if (pays < *cores)
+		*cores = pays;
+}
+
+double os_cores_share(const char *root, double cores)
+{
+	each_group(root, limit_share, &cores);
+	return !root[0] && most_cores && most_cores < cores ? most_cores : cores;
 }
 
 int os_cores(const char *root, int cores)
 {
-	each_group(root, limit_cores, &cores);
+	double share = cores;
+	each_group(root, limit_share, &share);
+	cores = (int)ceil(share);
 	return !root[0] && most_cores && most_cores < cores ? most_cores : cores;
 }
 

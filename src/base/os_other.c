@@ -36,6 +36,8 @@ void os_limit(int cores, uint64_t memory)
 	(void)memory;
 }
 
+double os_cores_share(const char *root, double cores) { return os_cores(root, (int)cores); }
+
 int os_affinity(void) { return 0; }
 
 int os_processors(int *number, int most)

@@ -686,26 +686,12 @@ int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct 
 	return 0;
 }
 
-/* All samples have the same length. */
-static struct batch_shape samples_shape(const struct batches *b)
-{
-	size_t largest = 0;
-	for (size_t i = 0, at = 0; at < b->train.n && at < rows_per_batch(b); i++) {
-		const size_t left = b->train.n - at, rows = pass_rows(b, i),
-			     here = rows < left ? rows : left;
-		largest = here > largest ? here : largest;
-		at += rows;
-	}
-	return (struct batch_shape){ b->s->length, 1, 1, (double)(largest * b->s->length) };
-}
-
 struct batch_shape batches_shape(struct batches *b)
 {
-	if (b->s)
-		return samples_shape(b);
+	if (b->s) /* all samples have the same length */
+		return (struct batch_shape){ b->s->length, 1, 1 };
 	const struct rows *r = &b->train;
-	double all = 0, trained = 0, squares = 0, parts = 0, here = 0;
-	size_t pass = 0, left = 0, rows = 1;
+	double all = 0, trained = 0, squares = 0, parts = 0;
 	struct batch_shape s = { 0 };
 	plan_epoch(b, 0);
 	for (size_t row = 0; row < r->n; row++) {
@@ -720,17 +706,28 @@ struct batch_shape batches_shape(struct batches *b)
 		}
 		all += tokens;
 		squares += tokens * tokens;
-		if (row % rows_per_batch(b) == 0)
-			pass = left = 0;
-		here = left ? here + tokens : tokens;
-		rows = left ? rows : pass_rows(b, pass++);
-		left = left ? left - 1 : rows - 1;
-		s.fullest = here > s.fullest * (double)rows ? here / (double)rows : s.fullest;
 	}
 	s.tokens = all / (double)r->n;
 	s.sequences = squares / parts;
 	s.trained = trained / all;
 	return s;
+}
+
+double batches_fullest(struct batches *b, size_t rows)
+{
+	const struct rows *r = &b->train;
+	double most = 0, here = 0;
+	if (b->s)
+		return b->s->length;
+	plan_epoch(b, 0);
+	for (size_t row = 0; row < r->n; row++) {
+		if (row % rows_per_batch(b) % rows == 0)
+			here = 0;
+		for (size_t k = r->start[row]; k < r->start[row + 1]; k++)
+			here += (double)tokens_of(b, r->ex[k]);
+		most = here > most ? here : most;
+	}
+	return most / (double)rows;
 }
 
 size_t batches_val_count(const struct batches *b) { return b->nval_passes; }

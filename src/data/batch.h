@@ -79,9 +79,9 @@ struct batch_shape {
 	 * the real ones (T^2 of the row over the sum of T^2 of its sequences) */
 	double sequences;
 	double trained; /* share of the tokens that are trained */
-	double fullest; /* tokens a row of the microbatch that has most of them for its rows */
 };
 struct batch_shape batches_shape(struct batches *b);
+double batches_fullest(struct batches *b, size_t rows); /* tokens a row, of the fullest of so many */
 /* The validation split, source after source, each in microbatches of micro_batch_size rows. */
 size_t batches_val_count(const struct batches *b);
 size_t batches_val_source(const struct batches *b, size_t i); /* of microbatch i */

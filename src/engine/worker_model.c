@@ -99,7 +99,7 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 	if (!m->chunk)
 		return err_nomem(e, (size_t)c->chunks * sizeof *m->chunk, "stages");
 	m->chunks = c->chunks;
-	dmem_init(&m->scratch, dev, 4 << 20);
+	dmem_init(&m->scratch, dev, 64 << 10);
 	for (int k = 0; k < m->chunks; k++) {
 		struct stage_options o = plan->opt;
 		int v = chunk_number(c->stages, plan_stage(plan), k);

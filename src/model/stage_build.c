@@ -48,7 +48,7 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 	size_t n = (size_t)(o->last - o->first),
 	       most = n * s->blocks->params(cfg, true) + s->blocks->params(cfg, false);
 	int rc = 0;
-	dmem_init(&s->own_scratch, dev, 4 << 20);
+	dmem_init(&s->own_scratch, dev, 64 << 10);
 	s->scratch = o->scratch ? o->scratch : &s->own_scratch;
 	s->param = mem_array(most, sizeof *s->param);
 	s->layer = mem_array(n, sizeof *s->layer);
@@ -116,7 +116,7 @@ int stage_part(const struct stage *s, int64_t first, int64_t last, bool front, b
 	part->end = end;
 	part->layer = s->layer + (first - s->opt.first);
 	part->names = (struct arena)ARENA_INIT;
-	dmem_init(&part->own_scratch, s->dev, 4 << 20);
+	dmem_init(&part->own_scratch, s->dev, 64 << 10);
 	part->scratch = &part->own_scratch;
 	part->needs = mem_array((size_t)(last - first) + 1, sizeof *part->needs);
 	if (!part->needs)

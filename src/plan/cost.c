@@ -325,7 +325,7 @@ static struct play_route route_between(const struct cost *c, const struct cost_r
 				       const struct pipe *q, struct end from_end, struct end to_end,
 				       bool forward)
 {
-	struct play_route out = { 0, INFINITY, -1, -1 };
+	struct play_route out = { 0, INFINITY, -1, -1, { 0, 0 } };
 	const int a = from_end.stage, b = to_end.stage;
 
 	for (int i = from_end.first; i < from_end.last; i++)
@@ -339,9 +339,14 @@ static struct play_route route_between(const struct cost *c, const struct cost_r
 	if (from_end.last - from_end.first == 1 && to_end.last - to_end.first == 1) {
 		int from = c->p->device[stage_device(q, a, from_end.first)].host,
 		    to = c->p->device[stage_device(q, b, to_end.first)].host;
+		const int relay = c->p->relay[from * c->p->hosts + to] - 1;
 		if (from != to) {
 			out.wire_out = 2 * from;
 			out.wire_in = 2 * to + 1;
+		}
+		if (from != to && relay >= 0) {
+			out.via[0] = 1 + 2 * relay + 1;
+			out.via[1] = 1 + 2 * relay;
 		}
 	}
 	if (q->stage[a].group && !cost_is_played(q, a)) {
@@ -442,6 +447,8 @@ static void toggle_wires(struct play_route *route, int n)
 	for (int k = 0; k < n; k++) {
 		route[k].wire_out = -2 - route[k].wire_out;
 		route[k].wire_in = -2 - route[k].wire_in;
+		route[k].via[0] = -route[k].via[0];
+		route[k].via[1] = -route[k].via[1];
 	}
 }
 
@@ -608,6 +615,10 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	}
 	if (q->pass)
 		pass_means(c, r, q, i, f, b);
+	for (int ch = 0; c->pace && ch < q->chunks; ch++) {
+		f[ch] *= c->pace[d];
+		b[ch] *= c->pace[d];
+	}
 	*send = r->down[d];
 	*recv = r->up[d];
 	*step = 0;

@@ -103,6 +103,9 @@ struct cost {
 	int *place;
 	size_t place_cap;
 	struct play_wire *wire;
+	/* [devices] what to multiply measured times of computing with, because others on the same
+	 * cores compute less than when it was measured; NULL: 1 */
+	double *pace;
 	struct arena mem;
 	int64_t plays, instructions;
 };

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/cost.h"
+#include "plan/crowd.h"
 #include "plan/offload.h"
 
 void plan_release(struct plan *plan)
@@ -313,6 +314,41 @@ static void fill_shares(struct cost *c, const struct play_result *res, struct pl
 	}
 }
 
+/* Where devices share cores it is found by repetition how much they compute at the same time, and
+ * how long it then takes (crowd.h). */
+static int play(struct cost *c, const struct cost_row *r, const struct pipe *q, bool spans,
+		const struct plan *plan, struct play_result *res, double *step_p, struct err *e)
+{
+	enum { TURNS = 12 };
+	const size_t n = (size_t)c->p->devices;
+	const bool crowded = crowd_any(c->p);
+	double change = 1;
+	int rows = 0;
+	TRY(cost_play(c, r, q, INFINITY, spans || crowded, res, step_p, e));
+	if (!crowded)
+		return 0;
+	double *now = arena_alloc(&c->mem, n * sizeof *now);
+	int *device = arena_alloc(&c->mem, n * sizeof *device);
+	c->pace = arena_alloc(&c->mem, n * sizeof *c->pace);
+	if (!now || !device || !c->pace)
+		return nomem(e);
+	for (size_t i = 0; i < n; i++)
+		c->pace[i] = 1;
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < (plan_plays_members(plan, k) ? plan->stage[k].members : 1); i++)
+			device[rows++] = plan->stage[k].member[i].device;
+	for (int turn = 0; turn < TURNS && change > 1e-6; turn++) {
+		TRY(crowd_pace(c->p, res, device, now, e));
+		change = 0;
+		for (size_t i = 0; i < n; i++) {
+			change = fmax(change, fabs(now[i] - c->pace[i]));
+			c->pace[i] = now[i];
+		}
+		TRY(cost_play(c, r, q, INFINITY, true, res, step_p, e));
+	}
+	return 0;
+}
+
 /* Calls `fn` (MAY be NULL) with every span. */
 static int simulate(struct cost *c, const struct profile *p, struct plan *plan, plan_span_fn fn,
 		    void *ctx, struct err *e)
@@ -350,7 +386,7 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 		/* Data parallelism: the group's whole step at once, each with its size. */
 		q.microbatches = 1;
 	fill_memory(c, r, &q, plan);
-	TRY(cost_play(c, r, &q, INFINITY, fn != NULL, &res, &step, e));
+	TRY(play(c, r, &q, fn != NULL, plan, &res, &step, e));
 	for (size_t i = 0; fn && i < res.spans; i++)
 		fn(ctx, &res.span[i]);
 	plan->simulated_ms = step * 1e3;

@@ -51,6 +51,7 @@ void profile_release(struct profile *p)
 	arena_release(&p->mem);
 	mem_free(p->bandwidth);
 	mem_free(p->latency_ms);
+	mem_free(p->relay);
 	*p = (struct profile){ .mem = ARENA_INIT };
 }
 
@@ -83,6 +84,11 @@ double profile_bandwidth(const struct profile *p, int from, int to)
 double profile_latency_ms(const struct profile *p, int from, int to)
 {
 	return p->latency_ms[p->device[from].host * p->hosts + p->device[to].host];
+}
+
+int profile_relay(const struct profile *p, int from, int to)
+{
+	return p->relay[p->device[from].host * p->hosts + p->device[to].host] - 1;
 }
 
 double profile_limit_gib(const struct profile *p, int device, double reserve_gib)
@@ -177,14 +183,41 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 	return 0;
 }
 
-static void set_link(struct profile *p, int from, int to, double bandwidth, double latency)
+static void set_link(struct profile *p, int from, int to, double bandwidth, double latency,
+		     int relay)
 {
 	size_t at = (size_t)from * (size_t)p->hosts + (size_t)to;
 
 	if (bandwidth > p->bandwidth[at]) {
 		p->bandwidth[at] = bandwidth;
 		p->latency_ms[at] = latency;
+		p->relay[at] = relay;
 	}
+}
+
+/* A machine that only passes on has none. */
+static bool has_device(const struct profile *p, int host)
+{
+	for (int i = 0; i < p->devices; i++)
+		if (p->device[i].host == host)
+			return true;
+	return false;
+}
+
+/* Of a host whose network card was not given: as fast as its fastest link, or as what it passes
+ * on. */
+static double fastest_link(const struct profile *p, int host)
+{
+	const size_t n = (size_t)p->hosts, own = (size_t)host;
+	double fastest = 0;
+	for (size_t b = 0; b < n; b++)
+		if (b != own)
+			fastest = fmax(fastest,
+				       fmax(p->bandwidth[own * n + b], p->bandwidth[b * n + own]));
+	for (size_t i = 0; p->relays && i < n * n; i++)
+		if (p->relay[i] == host + 1)
+			fastest = fmax(fastest, p->bandwidth[i]);
+	return fastest;
 }
 
 static int fill_links(struct profile *p, const char *where, struct err *e)
@@ -194,9 +227,12 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 
 	mem_free(p->bandwidth);
 	mem_free(p->latency_ms);
+	mem_free(p->relay);
 	p->bandwidth = mem_array(n * n, sizeof(double));
 	p->latency_ms = mem_array(n * n, sizeof(double));
-	if (!p->bandwidth || !p->latency_ms)
+	p->relay = mem_array(n * n, sizeof(int));
+	p->relays = false;
+	if (!p->bandwidth || !p->latency_ms || !p->relay)
 		return err_nomem(e, n * n * sizeof(double), "the links of a profile");
 	for (int i = 0; i < p->links; i++) {
 		const struct profile_link *l = &p->link[i];
@@ -204,20 +240,21 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 			any = l;
 			continue;
 		}
-		set_link(p, l->from, l->to, l->bandwidth, l->latency_ms);
+		set_link(p, l->from, l->to, l->bandwidth, l->latency_ms, l->relay);
 		if (l->from != l->to)
-			set_link(p, l->to, l->from, l->reverse_bandwidth, l->reverse_latency_ms);
+			set_link(p, l->to, l->from, l->reverse_bandwidth, l->reverse_latency_ms,
+				 l->relay);
 	}
 	for (int a = 0; a < p->hosts; a++)
 		for (int b = 0; b < p->hosts; b++) {
 			size_t at = (size_t)a * n + (size_t)b;
-			if (p->bandwidth[at] > 0)
+			if (p->bandwidth[at] > 0 || !has_device(p, a) || !has_device(p, b))
 				continue;
 			if (a == b) {
 				set_link(p, a, b, PROFILE_LOCAL_GBYTES_PER_S,
-					 PROFILE_LOCAL_LATENCY_MS);
+					 PROFILE_LOCAL_LATENCY_MS, 0);
 			} else if (any) {
-				set_link(p, a, b, any->bandwidth, any->latency_ms);
+				set_link(p, a, b, any->bandwidth, any->latency_ms, 0);
 			} else {
 				return err_set(e, ERR_INPUT,
 					       "%s: no link between the hosts '%s' and '%s'; "
@@ -228,19 +265,11 @@ static int fill_links(struct profile *p, const char *where, struct err *e)
 					       where, p->host[a].name, p->host[b].name);
 			}
 		}
-	for (int a = 0; a < p->hosts; a++) {
-		if (p->host[a].card_given)
-			continue;
-		p->host[a].card = 0;
-		for (int b = 0; b < p->hosts; b++) {
-			if (a == b)
-				continue;
-			p->host[a].card =
-				fmax(p->host[a].card, p->bandwidth[(size_t)a * n + (size_t)b]);
-			p->host[a].card =
-				fmax(p->host[a].card, p->bandwidth[(size_t)b * n + (size_t)a]);
-		}
-	}
+	for (size_t i = 0; i < n * n; i++)
+		p->relays |= p->relay[i] > 0;
+	for (int a = 0; a < p->hosts; a++)
+		if (!p->host[a].card_given)
+			p->host[a].card = fastest_link(p, a);
 	return 0;
 }
 

@@ -40,11 +40,15 @@
  *                  "host_memory_gib", free on its host, for what is offloaded; default: no limit
  *                  "rounding", what the driver takes beyond the bytes of parameters and state, as
  *                    a share of them: it gives memory in pieces; default 0
+ *                  "cores", "processors", which cores of its host a processor computes on
+ *                    ("0-3,8"), and with how many at once; default: it shares them with no other
+ *                    device
  *                  "fixed_gib", "used_gib", "reserve_gib"}, ...], context and kernels; held by
  *                    others; default reserve
  *                                                                       5 % of the memory
  *     "links": [{"hosts": [a, b], "bandwidth_gbytes_per_s", "latency_ms",
  *                "reverse_bandwidth_gbytes_per_s", "reverse_latency_ms",
+ *                "relay", the host that passes on what they say, where they do not reach each other
  *                "ways": [{"addresses": [a's, b's], "used", "unreachable", "latency_ms", "samples":
  *                  [{"bytes", "gbytes_per_s",
  *                          "spread", "reverse_gbytes_per_s", "reverse_spread"}]}]}, ...], every
@@ -87,7 +91,8 @@ enum {
 	PROFILE_MAX_DEVICES = 1024,
 	PROFILE_MAX_LAYERS = 10000,
 	PROFILE_MAX_BATCH = 65536,
-	PROFILE_MAX_TABLE = 4096
+	PROFILE_MAX_TABLE = 4096,
+	PROFILE_MAX_CORES = 1024
 };
 
 struct curve {
@@ -128,7 +133,9 @@ struct profile_device {
 	bool estimated; /* its times were not measured on it */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
 	double rounding; /* of parameters and their state: what the driver takes beyond their bytes */
-	double watts;    /* at work; 0: as the library of cards says, if it knows the kind */
+	const char *cores;      /* as in the file; NULL: its own */
+	double processors;      /* how many it computes with at once */
+	double watts;           /* at work; 0: as the library of cards says, if it knows the kind */
 	double host_memory_gib; /* free memory of the host, for what is offloaded; 0: not known */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;
@@ -160,6 +167,7 @@ struct profile_link {
 	 * needs them */
 	const struct profile_way *way;
 	int ways;
+	int relay; /* 1 + the host that passes on what these two say; 0: they reach each other */
 };
 
 struct profile_host {
@@ -191,6 +199,8 @@ struct profile {
 	int links;
 	/* made by profile_finish(): [hosts * hosts], from the row to the column */
 	double *bandwidth, *latency_ms;
+	int *relay;  /* likewise: 1 + the host between them, 0: none */
+	bool relays; /* there is one */
 };
 
 int profile_read_file(struct profile *p, const char *path, struct err *e);
@@ -209,6 +219,8 @@ int profile_finish(struct profile *p, const char *where, struct err *e);
 
 double profile_bandwidth(const struct profile *p, int from_device, int to_device); /* GB/s */
 double profile_latency_ms(const struct profile *p, int from_device, int to_device);
+/* The host that passes on what they say, or -1. */
+int profile_relay(const struct profile *p, int from_device, int to_device);
 /* `from` times `factor`; its table goes into the profile's arena. */
 int profile_scale_curve(struct profile *p, struct curve *to, const struct curve *from,
 			double factor, struct err *e);
@@ -216,6 +228,11 @@ int profile_scale_curve(struct profile *p, struct curve *to, const struct curve 
 int profile_slow_device(struct profile *p, int device, double factor, struct err *e);
 /* A byte takes `factor` times as long from one host to another. */
 void profile_slow_link(struct profile *p, int from_device, int to_device, double factor);
+/* How many cores a list like "0-3,8" names, and which (MAY be NULL); 0: it is no list. */
+struct core_set {
+	unsigned char bit[PROFILE_MAX_CORES / 8];
+};
+int profile_cores(const char *text, struct core_set *set);
 double profile_gradients(const struct profile *p);
 /* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);

@@ -190,6 +190,16 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	d->on_host = false;
 	TRY(json_opt_bool(o, at, "on_host", &d->on_host, e));
 	d->estimated = false;
+	d->cores = NULL;
+	d->processors = 0;
+	TRY(json_opt_num(o, at, "processors", 0, 1e6, &d->processors, e));
+	TRY(json_opt_str(o, at, "cores", &d->cores, e));
+	d->cores = d->cores ? arena_strdup(&p->mem, d->cores) : NULL;
+	if (d->cores && profile_cores(d->cores, NULL) < 1)
+		return err_set(e, ERR_INPUT,
+			       "%s: 'cores' is '%.40s': write numbers below %d and ranges, such as "
+			       "'0-3,8'",
+			       at, d->cores, PROFILE_MAX_CORES);
 	d->watts = 0;
 	TRY(json_opt_bool(o, at, "estimated", &d->estimated, e));
 	TRY(json_opt_num(o, at, "watts", 0, 1e6, &d->watts, e));
@@ -238,6 +248,12 @@ static int read_link(struct profile *p, size_t *hosts, const json_t *o, const ch
 			 &l->reverse_bandwidth, e));
 	TRY(json_opt_num(o, where, "reverse_latency_ms", 0, MAX_MS, &l->reverse_latency_ms, e));
 	TRY(profile_ways_read(p, o, where, l, e));
+	const char *relay = NULL;
+	int at = 0;
+	TRY(json_opt_str(o, where, "relay", &relay, e));
+	if (relay)
+		TRY(host_index(p, hosts, relay, &at, e));
+	l->relay = relay ? at + 1 : 0;
 	if (!strcmp(a, "*") || !strcmp(b, "*")) {
 		if (strcmp(a, b))
 			return err_set(e, ERR_INPUT, "%s: '*' must stand for both hosts", where);
@@ -487,6 +503,11 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 		buf_adds(b, ", \"on_host\": true");
 	if (d->estimated)
 		buf_adds(b, ", \"estimated\": true");
+	if (d->cores) {
+		buf_adds(b, ", ");
+		put_str(b, "cores", d->cores);
+		put_num(b, "processors", d->processors);
+	}
 	if (d->watts > 0)
 		put_num(b, "watts", d->watts);
 	put_num(b, "memory_gib", d->memory_gib);
@@ -568,6 +589,7 @@ void profile_write(const struct profile *p, struct buf *b)
 		put_num(b, "latency_ms", l->latency_ms);
 		put_num(b, "reverse_bandwidth_gbytes_per_s", l->reverse_bandwidth);
 		put_num(b, "reverse_latency_ms", l->reverse_latency_ms);
+		put_optional(b, ", ", "relay", l->relay ? p->host[l->relay - 1].name : NULL);
 		profile_ways_write(l, b);
 		buf_addc(b, '}');
 	}

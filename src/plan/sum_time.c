@@ -35,17 +35,39 @@ static double way(const struct sum_group *g, int from, int to, double bytes)
 	return bytes > 0 ? profile_latency_ms(g->p, a, b) / 1e3 + bytes / rate : 0;
 }
 
+/* Of a machine that passes on what some of them say, if all send to all at once: what comes in and
+ * goes out again there, piece[i] bytes from member i to each. */
+static double passed_on(const struct sum_group *g, const double *piece)
+{
+	double longest = 0;
+	for (int h = 0; g->p->relays && h < g->p->hosts; h++) {
+		double bytes = 0;
+		for (int a = 0; a < g->n; a++)
+			for (int b = 0; b < g->n; b++)
+				bytes += a != b && profile_relay(g->p, g->device[a],
+								 g->device[b]) == h
+						 ? piece[a]
+						 : 0;
+		if (g->p->host[h].card > 0)
+			longest = fmax(longest, bytes / (g->p->host[h].card * 1e9));
+	}
+	return longest;
+}
+
 /* All members send to all others at once, member i terms[i] pieces to each. */
 static double all_to_all(const void *ctx, bool terms)
 {
 	const struct sum_group *g = ctx;
 	const double piece = on_wire(g, g->bytes) / g->n;
-	double longest = 0;
+	double each[SCHED_MAX_GROUP];
+	for (int a = 0; a < g->n; a++)
+		each[a] = piece * (terms ? terms_of(g, a) : 1);
+	double longest = passed_on(g, each);
 	for (int i = 0; i < g->n; i++) {
 		const double card = g->p->host[host_of(g, i)].card * 1e9;
 		double out = 0, in = 0;
 		for (int a = 0; a < g->n; a++) {
-			const double bytes = piece * (terms ? terms_of(g, a) : 1);
+			const double bytes = each[a];
 			for (int b = 0; b < g->n; b++) {
 				if (a == b)
 					continue;
@@ -65,7 +87,10 @@ static double all_to_all(const void *ctx, bool terms)
 
 double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes)
 {
-	double longest = 0, up = 0, down = 0;
+	double each[SCHED_MAX_GROUP], up = 0, down = 0;
+	for (int a = 0; a < g->n; a++)
+		each[a] = bytes * m[a].state_share;
+	double longest = passed_on(g, each);
 	for (int i = 0; i < g->n; i++) {
 		const double card = g->p->host[host_of(g, i)].card * 1e9;
 		double out = 0, in = 0;
@@ -73,7 +98,7 @@ double gather_time(const struct sum_group *g, const struct plan_member *m, doubl
 		up = fmax(up, g->up[g->device[i]] * bytes * (1 - m[i].state_share));
 		for (int a = 0; a < g->n; a++)
 			for (int b = 0; b < g->n; b++) {
-				const double some = bytes * m[a].state_share;
+				const double some = each[a];
 				if (a == b)
 					continue;
 				if (a == i)

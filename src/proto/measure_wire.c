@@ -23,7 +23,6 @@ static void put_request(struct wire_writer *w, const struct measure_request *q,
 	wire_put_u32(w, (uint32_t)q->tokens);
 	wire_put_u32(w, (uint32_t)q->sequences);
 	wire_put_f64(w, q->trained);
-	wire_put_f64(w, q->largest);
 	wire_put_f64(w, q->budget);
 	wire_put_u32(w, (uint32_t)q->sharing);
 	wire_put_u32(w, (uint32_t)q->needed);
@@ -53,11 +52,9 @@ static int check_request(const struct measure_request *q, struct err *e)
 	if (q->tokens < 1 || q->tokens > 1 << 24 || q->sequences < 1 || q->sequences > q->tokens)
 		return err_set(e, ERR_PROTOCOL, "PROFILE: rows of %lld tokens in %lld sequences",
 			       (long long)q->tokens, (long long)q->sequences);
-	if (!(q->trained > 0 && q->trained <= 1) || !(q->largest > 0 && q->largest <= 1e6) ||
-	    !(q->budget >= 0 && q->budget <= 3600))
-		return err_set(e, ERR_PROTOCOL,
-			       "PROFILE: a share of %g trained, %g times the mean microbatch, %g s",
-			       q->trained, q->largest, q->budget);
+	if (!(q->trained > 0 && q->trained <= 1) || !(q->budget >= 0 && q->budget <= 3600))
+		return err_set(e, ERR_PROTOCOL, "PROFILE: a share of %g trained, %g s", q->trained,
+			       q->budget);
 	for (int i = 0; i < q->sizes; i++)
 		if (q->size[i] < 1 || q->size[i] > 1 << 20 || q->size[i] * q->tokens > 1 << 26)
 			return err_set(e, ERR_PROTOCOL,
@@ -78,7 +75,6 @@ int measure_request_read(const void *payload, size_t n, struct measure_request *
 	q->tokens = wire_get_u32(&r);
 	q->sequences = wire_get_u32(&r);
 	q->trained = wire_get_f64(&r);
-	q->largest = wire_get_f64(&r);
 	q->budget = wire_get_f64(&r);
 	q->sharing = (int)wire_get_u32(&r);
 	uint32_t needed = wire_get_u32(&r);
@@ -131,6 +127,8 @@ static void put_result(struct wire_writer *w, const struct measure_result *r)
 	}
 	wire_put_u64(w, r->host_free);
 	wire_put_f64(w, r->rounding);
+	wire_put_str(w, r->cores);
+	wire_put_f64(w, r->processors);
 }
 
 int measure_result_write(const struct measure_result *r, void *out, size_t cap, size_t *n_p,
@@ -191,6 +189,9 @@ static int check_result(const struct measure_result *r, struct err *e)
 	if (!plausible(r->residual, -1) || !plausible(r->rounding, 0))
 		return err_set(e, ERR_PROTOCOL, "PROFILED: residual %g, rounding %g", r->residual,
 			       r->rounding);
+	if (!plausible(r->processors, 0) || strspn(r->cores, "0123456789,-") != strlen(r->cores))
+		return err_set(e, ERR_PROTOCOL, "PROFILED: %g processors of '%.40s'", r->processors,
+			       r->cores);
 	if (!r->points)
 		return err_set(e, ERR_PROTOCOL, "PROFILED: no microbatch size was measured");
 	for (int i = 0; i < r->points; i++)
@@ -233,6 +234,8 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 	}
 	o->host_free = wire_get_u64(&r);
 	o->rounding = wire_get_f64(&r);
+	wire_get_str(&r, o->cores, sizeof o->cores);
+	o->processors = wire_get_f64(&r);
 	TRY(wire_read_end(&r, "PROFILED", e));
 	return check_result(o, e);
 }

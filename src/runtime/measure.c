@@ -380,7 +380,6 @@ static size_t scratch_peak(const struct measuring *p, int kind)
 
 static void count_memory(const struct measuring *p, struct measure_point *o)
 {
-	double factor = at_least(p->q->largest, 1);
 	size_t one = p->slot[ONE].mem.peak, kept, work = scratch_peak(p, ONE);
 	if (p->built[MANY]) {
 		kept = (p->slot[MANY].mem.peak - one) / (size_t)(p->layers - 1);
@@ -390,10 +389,9 @@ static void count_memory(const struct measuring *p, struct measure_point *o)
 		kept = one > edges ? one - edges : one;
 	}
 	work = scratch_peak(p, WITH_FRONT) > work ? scratch_peak(p, WITH_FRONT) : work;
-	o->kept = (uint64_t)(factor * (double)kept);
-	o->work = (uint64_t)(factor * (double)(kept + work));
-	o->head = (uint64_t)(factor * (double)(p->slot[WITH_END].mem.peak - one +
-					       scratch_peak(p, WITH_END)));
+	o->kept = kept;
+	o->work = kept + work;
+	o->head = p->slot[WITH_END].mem.peak - one + scratch_peak(p, WITH_END);
 }
 
 static int measure(struct measuring *p, struct measure_point *o, struct err *e)
@@ -648,6 +646,26 @@ static int beyond_buffers(const struct measuring *p, uint64_t free, uint64_t *by
 	return 0;
 }
 
+/* "0-3,8"; "" where it is not known, or too long. */
+static void list_cores(char *out, size_t cap)
+{
+	enum { MOST = 1024 };
+	int number[MOST], n = os_processors(number, MOST);
+	size_t at = 0;
+	out[0] = 0;
+	for (int i = 0; i < n; i++) {
+		const int first = number[i];
+		while (i + 1 < n && number[i + 1] == number[i] + 1)
+			i++;
+		at += (size_t)snprintf(out + at, cap - at, number[i] > first ? "%s%d-%d" : "%s%d",
+				       at ? "," : "", first, number[i]);
+		if (at >= cap || first >= MOST) {
+			out[0] = 0;
+			return;
+		}
+	}
+}
+
 static int run(struct measuring *p, struct err *e)
 {
 	struct measure_result *r = p->r;
@@ -662,6 +680,13 @@ static int run(struct measuring *p, struct err *e)
 	r->threads = omp_get_max_threads();
 	r->unified = caps.unified;
 	r->limited = caps.unified && caps.mem_total < os_machine_memory("");
+	/* OpenCL's processors are called so by PoCL */
+	const bool cpu = !strcmp(p->dev->be->name, "cpu");
+	if (cpu || (caps.unified &&
+		    (!strncmp(caps.name, "cpu", 3) || !strncmp(caps.name, "pthread", 7)))) {
+		list_cores(r->cores, sizeof r->cores);
+		r->processors = os_cores_share("", cpu ? r->threads : r->units);
+	}
 	r->memory = caps.mem_total;
 	r->used = caps.mem_total - caps.mem_free;
 	uint64_t host;

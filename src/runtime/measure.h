@@ -36,8 +36,6 @@ struct measure_request {
 	enum dtype wire;
 	int64_t tokens, sequences; /* of a row of a microbatch */
 	double trained;            /* share of the tokens that are trained */
-	/* tokens of the largest microbatch over those of a mean one: memory is counted for it */
-	double largest;
 	/* this many of the sizes are measured even when time is short */
 	int needed;
 	int sizes, size[MEASURE_POINTS]; /* rows of a microbatch, the most important first */
@@ -80,6 +78,10 @@ struct measure_result {
 	bool limited;
 	uint64_t memory, used, fixed; /* bytes: all, used by other programs, context and kernels */
 	double rounding; /* of parameters: what the driver takes beyond their bytes, as a share */
+	/* what a device that is a processor computes on: a list like "0-3,8", and with how many at
+	 * once; "": something else */
+	char cores[MEASURE_NAME];
+	double processors;
 	uint64_t host_free; /* bytes of the machine's own memory that are free; 0: not known */
 	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
 	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];

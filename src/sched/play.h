@@ -14,9 +14,10 @@
  *   last byte arrives `latency_s` after it was put on the wire, and meanwhile the next message may
  *   be transmitted. Directions are separate routes.
  * - Routes may share wires (the network card of a host that holds several members, a common
- *   uplink): a transmission passes through up to two wires, the sender's and the receiver's, and at
- *   any moment gets the smallest of: the route's own bandwidth, and the bandwidth of each of its
- *   wires divided by the transmissions now on that wire.
+ *   uplink): a transmission passes through up to two wires, the sender's and the receiver's, and
+ *   where a machine between passes it on through two of that one's. At any moment it gets the
+ *   smallest of: the route's own bandwidth, and the bandwidth of each of its wires divided by the
+ *   transmissions now on that wire.
  * - The sum of a chunk's gradients over a group has two halves, and `parts` parts of equal size. A
  *   part's share of scatter_s begins when the last member has come to its SEND_SUMS, and occupies
  *   nobody; its share of reduce_s follows: at once where there are several parts, which members add
@@ -51,6 +52,9 @@ struct play_route {
 	double latency_s;
 	double bytes_per_s;    /* > 0; INFINITY: only the wires limit */
 	int wire_out, wire_in; /* index into `wire`, or -1 */
+	/* what is passed on by another machine: 1 + index of the wires by which it comes in there
+	 * and goes out again; 0: none */
+	int via[2];
 };
 
 /* What to simulate. Arrays of times may be NULL where a comment says so: all zero. */

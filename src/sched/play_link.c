@@ -45,12 +45,24 @@ static void deliver(struct player *pl, long id, double at)
 
 /* ---- wires shared by routes (event mode) ---- */
 
+enum { WIRES = 4 }; /* of a route */
+
+/* The k-th wire of a route, or -1: none, or the same as one before. */
+static int wire_of(const struct play_route *r, int k)
+{
+	const int all[WIRES] = { r->wire_out, r->wire_in, r->via[0] - 1, r->via[1] - 1 };
+	for (int i = 0; i < k && all[k] >= 0; i++)
+		if (all[i] == all[k])
+			return -1;
+	return all[k] < 0 ? -1 : all[k];
+}
+
 static double fair_rate(const struct player *pl, const struct play_route *r)
 {
 	double rate = r->bytes_per_s;
 
-	for (int k = 0; k < 2; k++) {
-		int w = k ? r->wire_in : r->wire_out;
+	for (int k = 0; k < WIRES; k++) {
+		int w = wire_of(r, k);
 		if (w < 0)
 			continue;
 		double part = pl->in->wire[w].bytes_per_s /
@@ -82,14 +94,12 @@ static void change_rates(struct player *pl, int route, int change, double now)
 	const struct play_route *pr = &pl->in->route[route];
 	bool seen = false;
 
-	for (int k = 0; k < 2; k++) {
-		int w = k ? pr->wire_in : pr->wire_out;
-		if (w >= 0 && !(k && w == pr->wire_out))
-			pl->wire_active[w] += change;
-	}
-	for (int k = 0; k < 2; k++) {
-		int w = k ? pr->wire_in : pr->wire_out;
-		if (w < 0 || (k && w == pr->wire_out))
+	for (int k = 0; k < WIRES; k++)
+		if (wire_of(pr, k) >= 0)
+			pl->wire_active[wire_of(pr, k)] += change;
+	for (int k = 0; k < WIRES; k++) {
+		const int w = wire_of(pr, k);
+		if (w < 0)
 			continue;
 		for (int i = pl->wire_first[w]; i < pl->wire_first[w + 1]; i++) {
 			if (pl->wire_route[i] == route) {
@@ -194,8 +204,10 @@ int play_link_lay(struct player *pl, const struct play *p, struct err *e)
 	for (int i = 0; i < routes; i++) {
 		const struct play_route *r = &p->route[i];
 
-		if (!(r->bytes_per_s > 0) || !(r->latency_s >= 0) || r->wire_out >= (int)p->wires ||
-		    r->wire_in >= (int)p->wires)
+		bool known = true;
+		for (int k = 0; k < WIRES; k++)
+			known = known && wire_of(r, k) < (int)p->wires;
+		if (!(r->bytes_per_s > 0) || !(r->latency_s >= 0) || !known)
 			return err_set(e, ERR_INTERNAL,
 				       "player: route %d has no bandwidth, a negative latency or "
 				       "an unknown wire",
@@ -205,10 +217,9 @@ int play_link_lay(struct player *pl, const struct play *p, struct err *e)
 					       .tail = NOTHING };
 		if (!route_is_used(pl, i))
 			continue;
-		if (r->wire_out >= 0)
-			pl->wire_first[r->wire_out + 1]++;
-		if (r->wire_in >= 0 && r->wire_in != r->wire_out)
-			pl->wire_first[r->wire_in + 1]++;
+		for (int k = 0; k < WIRES; k++)
+			if (wire_of(r, k) >= 0)
+				pl->wire_first[wire_of(r, k) + 1]++;
 	}
 	for (size_t w = 0; w < p->wires; w++) {
 		if (pl->wire_first[w + 1] > 1)
@@ -222,12 +233,11 @@ int play_link_lay(struct player *pl, const struct play *p, struct err *e)
 
 		if (!route_is_used(pl, i))
 			continue;
-		if (r->wire_out >= 0)
-			pl->wire_route[pl->wire_first[r->wire_out] +
-				       pl->wire_active[r->wire_out]++] = i;
-		if (r->wire_in >= 0 && r->wire_in != r->wire_out)
-			pl->wire_route[pl->wire_first[r->wire_in] + pl->wire_active[r->wire_in]++] =
-				i;
+		for (int k = 0; k < WIRES; k++) {
+			const int w = wire_of(r, k);
+			if (w >= 0)
+				pl->wire_route[pl->wire_first[w] + pl->wire_active[w]++] = i;
+		}
 	}
 	memset(pl->wire_active, 0, (p->wires + 1) * sizeof *pl->wire_active);
 	return 0;

@@ -35,6 +35,8 @@ static const double length_off = 0.1;
 static const double no_link = 1e3;
 /* sizes that are measured before all others */
 enum { PASSES_MEASURED = 6 };
+/* sizes of which the longest rows are looked for; more have those of the last one */
+enum { FULL_SIZES = 128 };
 
 /* ---- the request ---- */
 
@@ -82,9 +84,6 @@ static void make_request(struct session *s, const struct profiler_options *o,
 				       .tokens = (int64_t)(shape.tokens + 0.5),
 				       .sequences = (int64_t)(shape.sequences + 0.5),
 				       .trained = shape.trained > 0 ? shape.trained : 1e-6,
-				       .largest = shape.fullest > shape.tokens
-							  ? shape.fullest / shape.tokens
-							  : 1,
 				       .budget = budget,
 				       .refresh = o->refresh };
 	q->sequences = q->sequences < 1 ? 1 : q->sequences > q->tokens ? q->tokens : q->sequences;
@@ -327,8 +326,42 @@ static int make_curve(struct profile *p, struct curve *c, const int *m, const do
 	return 0;
 }
 
+/* How much longer than the mean the rows of a microbatch of m rows can be, full[m - 1]. */
+struct fullness {
+	double *full;
+	int n;
+};
+
+static int find_fullest(struct profile *p, struct batches *b, struct fullness *f, struct err *e)
+{
+	const double mean = batches_shape(b).tokens;
+	f->n = p->global_batch < FULL_SIZES ? p->global_batch : FULL_SIZES;
+	f->full = arena_alloc(&p->mem, (size_t)f->n * sizeof *f->full);
+	if (!f->full)
+		return err_nomem(e, (size_t)f->n * sizeof *f->full, "a profile");
+	for (int m = 1; m <= f->n; m++)
+		f->full[m - 1] = fmax(1, batches_fullest(b, (size_t)m) / mean);
+	return 0;
+}
+
+/* Memory was counted for rows of mean length; it must do for the longest of each size. */
+static int for_the_fullest(struct profile *p, struct curve *c, const struct fullness *f,
+			   struct err *e)
+{
+	double *t = arena_alloc(&p->mem, (size_t)f->n * sizeof *t);
+	if (!t)
+		return err_nomem(e, (size_t)f->n * sizeof *t, "a profile");
+	for (int m = 1; m <= f->n; m++)
+		t[m - 1] = f->full[m - 1] * curve_at(c, m);
+	c->table = t;
+	c->n = f->n;
+	c->slope *= f->full[f->n - 1];
+	c->intercept *= f->full[f->n - 1];
+	return 0;
+}
+
 static int fill_curves(struct profile *p, struct profile_device *d, const struct measure_result *r,
-		       struct err *e)
+		       const struct fullness *full, struct err *e)
 {
 	struct curve *time[MEASURE_TIMES] = { [MEASURE_FORWARD] = &d->forward_ms,
 					      [MEASURE_BACKWARD] = &d->backward_ms,
@@ -354,7 +387,10 @@ static int fill_curves(struct profile *p, struct profile_device *d, const struct
 	}
 	TRY(make_curve(p, &d->kept_gib, m, y[0], r->points, e));
 	TRY(make_curve(p, &d->activation_gib, m, y[1], r->points, e));
-	return make_curve(p, &d->head_gib, m, y[2], r->points, e);
+	TRY(make_curve(p, &d->head_gib, m, y[2], r->points, e));
+	TRY(for_the_fullest(p, &d->kept_gib, full, e));
+	TRY(for_the_fullest(p, &d->activation_gib, full, e));
+	return for_the_fullest(p, &d->head_gib, full, e);
 }
 
 static void fill_measured(struct profile_measured *m, const struct measure_result *r,
@@ -408,7 +444,7 @@ static int sharing(const struct session *s, const struct measure_result *r, int 
 }
 
 static int fill_device(struct session *s, struct profile *p, const struct measure_result *r, int i,
-		       struct err *e)
+		       const struct fullness *full, struct err *e)
 {
 	const struct seat_spec *seat = session_spec(s, i);
 	struct profile_device *d = &p->device[device_of(s, i)];
@@ -421,13 +457,16 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 				      .used_gib = (double)r[i].used / part,
 				      .fixed_gib = (double)r[i].fixed / GIB,
 				      .rounding = r[i].rounding,
+				      .cores = profile_cores(r[i].cores, NULL) ? keep(p, r[i].cores)
+									       : NULL,
+				      .processors = r[i].processors,
 				      .host_memory_gib = (double)r[i].host_free / GIB,
 				      .reserve_gib = -1,
 				      .optimizer_ms = 1e3 * r[i].optimizer[MEASURE_LAYER],
 				      .embedding_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_FRONT],
 				      .head_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_END] };
 	fill_measured(&d->measured, &r[i], keep(p, r[i].driver[0] ? r[i].driver : "unknown"));
-	return fill_curves(p, d, &r[i], e);
+	return fill_curves(p, d, &r[i], full, e);
 }
 
 static void training_text(const struct job *j, char *out, size_t cap)
@@ -540,6 +579,13 @@ static int assume_links(struct profile *p, struct err *e)
 	return 0;
 }
 
+/* Where what is relayed passes through. */
+static const char *coordinator_host(const struct session *s)
+{
+	const char *ip = session_job(s)->cfg->coordinator.ip;
+	return ip && ip[0] ? ip : "coordinator";
+}
+
 /* The best way between each two machines, as links between hosts: a rate for messages of the size
  * the job sends. */
 static int fill_links(struct session *s, const struct profiler_options *o,
@@ -579,8 +625,11 @@ static int fill_links(struct session *s, const struct profiler_options *o,
 					fmax(r ? link_rate(r, true, message) : 0, no_link) / 1e9,
 				.reverse_latency_ms = r ? 1e3 * r->way.latency : 0
 			};
-			if (r)
-				TRY(keep_ways(t, r, p, &p->link[p->links - 1], e));
+			if (!r)
+				continue;
+			TRY(keep_ways(t, r, p, &p->link[p->links - 1], e));
+			if (!strcmp(r->to_address, MEMBER_RELAY))
+				p->link[p->links - 1].relay = 1 + host_of(p, coordinator_host(s));
 		}
 	return 0;
 }
@@ -588,17 +637,20 @@ static int fill_links(struct session *s, const struct profiler_options *o,
 static int fill(struct session *s, const struct measure_request *q, const struct measure_result *r,
 		struct profile *p, struct err *e)
 {
+	struct fullness full;
 	int first = 0;
 	while (!there(s, first))
 		first++;
 	fill_model(s, q, &r[first], p);
+	TRY(find_fullest(p, session_job(s)->batches, &full, e));
 	p->device = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->device);
-	p->host = arena_alloc(&p->mem, (size_t)session_members(s) * sizeof *p->host);
+	/* and the coordinator's, which may have no device */
+	p->host = arena_alloc(&p->mem, (size_t)(session_members(s) + 1) * sizeof *p->host);
 	if (!p->device || !p->host)
 		return err_nomem(e, (size_t)session_members(s) * sizeof *p->device, "a profile");
 	for (int i = 0; i < session_members(s); i++)
 		if (there(s, i))
-			TRY(fill_device(s, p, r, i, e));
+			TRY(fill_device(s, p, r, i, &full, e));
 	p->devices = device_of(s, session_members(s));
 	return 0;
 }

@@ -373,7 +373,7 @@ def request(**o):
     sizes = o.get("sizes", (1, 2))
     out = u8(0) + text(o.get("config", CONFIG % "false")) + u8(0) + work(**o.get("work", {}))
     out += u32(o.get("tokens", 64)) + u32(o.get("sequences", 2)) + f64(o.get("trained", 0.5))
-    out += f64(o.get("largest", 1.5)) + f64(o.get("budget", 1)) + u32(1) + u32(2) + u32(len(sizes))
+    out += f64(o.get("budget", 1)) + u32(1) + u32(2) + u32(len(sizes))
     return out + b"".join(u32(v) for v in sizes)
 
 
@@ -394,7 +394,9 @@ def result(**o):
     out += u64(o.get("memory", 1 << 30)) + u64(o.get("used", 1 << 20)) + u64(1 << 10)
     for _ in range(3):
         out += f64(o.get("optimizer", 0.1)) + u64(o.get("weights", 1000)) + u64(1000)
-    return out + f64(o.get("residual", 0)) + u32(len(points)) + b"".join(points)
+    out += f64(o.get("residual", 0)) + u32(len(points)) + b"".join(points)
+    out += u64(1 << 30) + f64(o.get("rounding", 0.01))
+    return out + text(o.get("cores", "0-3,8")) + f64(o.get("processors", 2))
 
 
 def measures():
@@ -420,6 +422,8 @@ def measures():
     yield "result-spread", 0, result(points=[point(spread=-1)])
     yield "result-kept", 0, result(points=[point(kept=0)])
     yield "result-cut", 0, result()[:50]
+    yield "result-cores", 0, result(cores="all")
+    yield "result-processors", 0, result(processors=-1)
 
 
 # ---- connections: orders of fuzz_link.c ----
