@@ -132,7 +132,7 @@ struct profile_device {
 	bool on_host;   /* its memory is the host's: nothing can be offloaded */
 	bool estimated; /* its times were not measured on it */
 	double memory_gib, fixed_gib, used_gib, reserve_gib;
-	double rounding; /* of parameters and their state: what the driver takes beyond their bytes */
+	double rounding;        /* what the driver takes for parameters beyond their bytes */
 	const char *cores;      /* as in the file; NULL: its own */
 	double processors;      /* how many it computes with at once */
 	double watts;           /* at work; 0: as the library of cards says, if it knows the kind */
