@@ -148,6 +148,75 @@ static void losses_of_pytorch(void **state)
 	fclose(f);
 }
 
+/* ---- accuracy at the end ---- */
+
+enum { DIGITS = 1797, SEEN = 1500, PIXELS = 64 };
+
+static unsigned char digits[DIGITS][PIXELS + 1];
+
+static int digit(void *ctx, uint64_t i, void *x, void *y)
+{
+	const unsigned char *r = digits[i + (ctx ? SEEN : 0)];
+	for (int k = 0; k < PIXELS; k++)
+		((float *)x)[k] = (float)r[k] / 16.0f;
+	*(int32_t *)y = r[PIXELS];
+	return 0;
+}
+
+static void accuracy_of_pytorch(void **state)
+{
+	static const char *const texts[][2] = {
+		{ "mlp", "input 64; linear 32; relu; linear 10; cross_entropy" },
+		{ "cnn",
+		  "input 1 8 8; conv2d 8 3 pad=1; relu; max_pool2d 2; conv2d 16 3 pad=1; relu; "
+		  "flatten; linear 10; cross_entropy" },
+	};
+	FILE *f = fopen(repository("examples/api/digits.u8"), "rb"),
+	     *g = fopen(repository("tests/golden/own/accuracy.txt"), "r");
+	(void)state;
+	assert_true(f && g && fread(digits, sizeof digits, 1, f) == 1);
+	for (size_t k = 0; k < COUNT(texts); k++) {
+		char name[32] = "", steps[64];
+		int n = 0, right = 0;
+		double loss = 0;
+		assert_int_equal(fscanf(g, "%31s %d %lf %d", name, &n, &loss, &right), 4);
+		assert_string_equal(name, texts[k][0]);
+		snprintf(steps, sizeof steps, "max_steps=%d", n);
+		const char *set[] = { steps,
+				      "learning_rate=0.01",
+				      "lr_scheduler=constant",
+				      "weight_decay=0",
+				      "max_grad_norm=0",
+				      "micro_batch_size=250",
+				      "gradient_accumulation_steps=6" };
+		hs_error e;
+		hs_model *m;
+		hs_result r;
+		hs_evaluation v;
+		hs_data d = hs_data_init();
+		hs_options o = hs_options_init();
+		d.count = SEEN;
+		d.get = digit;
+		o.set = set;
+		o.sets = COUNT(set);
+		MUST(hs_model_new(texts[k][1], 1, &m, &e));
+		fill(m);
+		MUST(hs_train(m, &d, &o, &r, &e));
+		d.count = DIGITS - SEEN;
+		d.ctx = &d;
+		MUST(hs_evaluate(m, &d, "cpu", 0, &v, &e));
+		const double ours = 100 * v.accuracy, theirs = 100.0 * right / (DIGITS - SEEN);
+		printf("%s: %.2f %% right after %d steps, PyTorch %.2f %%; last loss %.6f and "
+		       "%.6f\n",
+		       name, ours, n, theirs, r.last_loss, loss);
+		assert_true(fabs(ours - theirs) <= 0.5 && fabs(r.last_loss - loss) < 0.01);
+		hs_result_release(&r);
+		MUST(hs_model_free(m, &e));
+	}
+	fclose(f);
+	fclose(g);
+}
+
 /* ---- the same bits ---- */
 
 static const char text[] = "input 6\nlinear 24; gelu; dropout 0.25\n"
@@ -636,6 +705,13 @@ static int one_weight(const double *set, int ndim, const int64_t *in, hs_kind_pa
 	return 1;
 }
 
+static int one_twice(const double *set, int ndim, const int64_t *in, hs_kind_param *p)
+{
+	one_weight(set, ndim, in, p);
+	p[1] = p[0];
+	return 2;
+}
+
 static int times(const hs_pass *p)
 {
 	for (uint64_t i = 0; i < p->rows * p->in; i++)
@@ -679,6 +755,11 @@ static void blocks_of_ones_own(void **state)
 	MUST(hs_block_register(&k, &e)); /* the same again */
 	k.version = "2";
 	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'times' already");
+	k.name = "twice";
+	k.params = one_twice;
+	MUST(hs_block_register(&k, &e));
+	expect(hs_model_new("input 6; twice 2; mse", 1, &m, &e), &e,
+	       "'twice' has the parameter 'weight' twice");
 	k.name = "linear";
 	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'linear' already");
 	expect(hs_model_new("input 6; times 6; mse", 1, &m, &e), &e,
@@ -730,6 +811,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(small_things),
 		cmocka_unit_test(losses_of_pytorch),
+		cmocka_unit_test(accuracy_of_pytorch),
 		cmocka_unit_test(bits_over_workers),
 		cmocka_unit_test(bits_over_processes),
 		cmocka_unit_test(a_run_that_was_stopped_goes_on),

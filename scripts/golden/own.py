@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/own/losses.txt: PyTorch's losses of the first 20 steps of models of one's
-own.
+own; and tests/golden/own/accuracy.txt: how many of 297 digits that they never saw (the last ones of
+examples/api/digits.u8) an MLP and a CNN read after steps of AdamW over the other 1,500.
 
 Values and data come from formulas, which tests/test_api.c has too, in float32: element i of
 parameter k is 0.7 sin(1.3 i + 0.7 k) / sqrt(columns), plus 1 where it is the weight of a norm;
@@ -78,9 +79,10 @@ class Attention(nn.Module):
 
     def turn(self, x):
         t, d = x.shape[2], self.d
-        angle = torch.arange(t).float()[:, None] * 10000 ** (
-            -2 * torch.arange(d // 2).double() / d
-        ).float()
+        angle = (
+            torch.arange(t).float()[:, None]
+            * 10000 ** (-2 * torch.arange(d // 2).double() / d).float()
+        )
         sin, cos = angle.sin(), angle.cos()
         a, b = x[..., : d // 2], x[..., d // 2 :]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -151,9 +153,18 @@ run(
 run(
     "regression",
     nn.Sequential(
-        nn.Linear(5, 24), nn.Tanh(), nn.LayerNorm(24), nn.Linear(24, 24), nn.GELU(),
-        nn.Linear(24, 24), nn.SiLU(), nn.Linear(24, 24), nn.GELU("tanh"), nn.Linear(24, 24),
-        nn.Sigmoid(), nn.Linear(24, 3),
+        nn.Linear(5, 24),
+        nn.Tanh(),
+        nn.LayerNorm(24),
+        nn.Linear(24, 24),
+        nn.GELU(),
+        nn.Linear(24, 24),
+        nn.SiLU(),
+        nn.Linear(24, 24),
+        nn.GELU("tanh"),
+        nn.Linear(24, 24),
+        nn.Sigmoid(),
+        nn.Linear(24, 3),
     ),
     floats(SAMPLES, [5]),
     targets(SAMPLES, 3),
@@ -220,3 +231,33 @@ run(
     sgd,
 )
 FILE.close()
+
+
+def accuracy(file, name, model, steps, shape):
+    fill(model)
+    raw = torch.frombuffer(bytearray(open(DIGITS, "rb").read()), dtype=torch.uint8)
+    raw = raw.reshape(-1, 65)
+    x, y = raw[:, :64].float().reshape(-1, *shape) / 16, raw[:, 64].long()
+    opt = adamw(model.parameters())
+    for _ in range(steps):
+        opt.zero_grad()
+        loss = cross(model(x[:1500]), y[:1500])
+        loss.backward()
+        opt.step()
+    right = (model(x[1500:]).argmax(1) == y[1500:]).sum().item()
+    print(name, steps, f"{loss.item():.9g}", right, file=file)
+
+
+DIGITS = os.path.join(here, "../../examples/api/digits.u8")
+with open(os.path.join(here, "../../tests/golden/own/accuracy.txt"), "w") as f:
+    accuracy(f, "mlp", nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), 120, [64])
+    cnn = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 10),
+    )
+    accuracy(f, "cnn", cnn, 60, [1, 8, 8])

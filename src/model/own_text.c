@@ -157,6 +157,20 @@ static int check_size(const struct reader *r, const struct own_block *b, struct 
 				 r->where, b->kind->name, n, WIDEST);
 }
 
+/* Names of parameters are names in checkpoints. */
+static int check_params(const struct reader *r, const struct own_block *b, struct err *e)
+{
+	struct own_param p[OWN_PARAMS];
+	const size_t n = b->kind->params ? b->kind->params(b, p) : 0;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++)
+			if (!strcmp(p[i].name, p[k].name))
+				return err_set(e, ERR_USAGE,
+					       "%s: '%s' has the parameter '%s' twice", r->where,
+					       b->kind->name, p[i].name);
+	return 0;
+}
+
 /* Sets the output of a block behind `before`, whose output `in` is. */
 static int fit(const struct reader *r, struct own_block *b, const char *before,
 	       const struct own_shape *in, struct err *e)
@@ -169,7 +183,8 @@ static int fit(const struct reader *r, struct own_block *b, const char *before,
 		return err_set(e, ERR_USAGE,
 			       "%s: '%s' needs rows of the shape %s, but '%s' gives %s", r->where,
 			       b->kind->name, need, before, is);
-	return check_size(r, b, e);
+	TRY(check_size(r, b, e));
+	return check_params(r, b, e);
 }
 
 static int read_blocks(struct reader *r, const char *before, struct own_shape *at, int depth,
