@@ -7,10 +7,11 @@
 Each piece is one job over 3 to 5 workers, each in a network namespace of its own (root; without it
 on loopback, with fewer kinds of events). Every few seconds something happens: a worker is killed,
 stopped for a while, its cable is pulled, its link or its processor gets slow, it is asked to leave,
-the coordinator is killed, its disk is full, a worker comes back with an older version, a stranger
-talks to every port, or two of these at once. Whatever ends is started again, as systemd would. At the end the adapter and every loss must
-be those of one process in which nothing happened. It ends with status 1 when a job hangs, ends with
-an error, or has another result. Nothing but Python and iproute2 is needed."""
+it comes back with an older version, the coordinator is killed, its disk is full, a stranger talks
+to every port, or two of these at once. Whatever ends is started again, as systemd would. At the end
+the adapter and every loss must be those of one process in which nothing happened. It ends with
+status 1 when a job hangs, ends with an error, or has another result.
+Nothing but Python and iproute2 is needed."""
 
 import argparse
 import hashlib

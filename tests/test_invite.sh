@@ -106,6 +106,24 @@ check "the two that do not reach each other are relayed, in one line"
 on c timeout 60 "$hs" train cluster.yaml workers=all "shard_plan=" plan= profile=none \
 	output_dir=again >"$tmp/out" 2>"$tmp/err"
 check "the same workers serve the next job: workers: all"
+# ---- an invited worker is lost, and dials in again ----
+begin "$tmp/lost" c timeout --foreground 90 "$hs" train cluster.yaml workers=all shard_plan= plan= profile=none \
+	max_steps=9999 save_steps=0 output_dir=lost
+job=$!
+until_ok 60 reached lost 5
+ip netns pids "$net-b" | xargs -r kill -9
+wait $one 2>/dev/null
+until_ok 30 grep -q "'cellar' is gone" "$tmp/lost.err"
+begin "$tmp/worker.b" b timeout --foreground 150 "$hs" worker --device cpu
+one=$!
+until_ok 30 grep -q "'cellar' is back" "$tmp/lost.err"
+came=$?
+cp "$tmp/lost.err" "$tmp/err"
+kill -INT $job
+wait $job
+[ $came = 0 ] && grep -q "interrupted after step" "$tmp/err" "$tmp/lost.err"
+check "one that was killed dials in again, and takes part again"
+
 on c "$hs" peers remove attic
 if [ -n "${TEST_LONG:-}" ]; then
 	for k in 1 2 3 4; do
