@@ -55,7 +55,7 @@ def draw(r, family):
         hidden = r.choice([32, 48, 72]) if family not in ("gemma", "gemma2", "gemma3_text") else 0
         if not hidden or hidden % heads:  # several families insist
             hidden = heads * r.choice([8, 12])
-        if family in ("olmo2", "granite"):  # likewise
+        if family in ("olmo2", "granite", "olmoe", "mixtral"):  # likewise
             hidden = heads * head
     c = dict(
         vocab_size=r.choice([97, 131, 257]),
@@ -70,8 +70,15 @@ def draw(r, family):
         tie_word_embeddings=r.random() < 0.5,
         pad_token_id=0,
     )
-    if family not in ("phi3", "olmo2", "granite"):
+    if family not in ("phi3", "olmo2", "granite", "olmoe", "mixtral"):
         c["head_dim"] = head
+    if family in ("qwen3_moe", "olmoe", "mixtral"):
+        c["num_local_experts" if family == "mixtral" else "num_experts"] = r.choice([3, 5, 8])
+        c["num_experts_per_tok"] = r.choice([1, 2, 3])
+    if family in ("qwen3_moe", "olmoe"):
+        c["norm_topk_prob"] = r.random() < 0.5
+    if family == "qwen3_moe":
+        c["moe_intermediate_size"] = r.choice([8, 24, 40])
     act, rot = "silu", head
     if family == "phi3" or family in ("glm", "glm4"):
         share = r.choice([0.5, 1.0]) if head % 4 == 0 else 1.0
