@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "plan/profile.h"
+#include "support/cards.h"
 #include "support/site.h"
 #include "proto/measure_wire.h"
 #include "plan/unsure.h"
@@ -193,6 +194,37 @@ static void what_is_counted_is_what_a_stage_takes(void **state)
 		one_stage(&q, &r, 2, 8, 4);
 		one_stage(&q, &r, 0, 8, 1);
 	}
+}
+
+/* The stand-in's driver gives memory in pieces of 2 MiB, as CUDA's: matrices of 1 MiB take twice
+ * their bytes, small ones do not. */
+static void what_a_driver_rounds_up(void **state)
+{
+	(void)state;
+	struct measure_request q = request(true);
+	struct measure_result r;
+	struct err e = { 0 };
+	if (!fake_cards("fake_rt.so", false))
+		skip();
+	q.sizes = q.needed = 1;
+	q.budget = 0.01;
+	q.cfg.layers = 3;
+	check(measure_run("cuda:0", &q, NULL, &r, &e), &e);
+	assert_true(r.rounding < 0.05);
+	q.cfg.hidden = q.cfg.intermediate = 512;
+	q.cfg.heads = q.cfg.kv_heads = 8;
+	q.cfg.head_dim = q.cfg.rot = 64;
+	for (int i = 0; i < 32; i++)
+		q.cfg.inv_freq[0][i] = (float)pow(10000, -i / 32.0);
+	check(measure_run("cuda:0", &q, NULL, &r, &e), &e);
+	const double matrices = 4 * 7 * 512 * 512 * 4.0, /* of a layer, with gradient and moments */
+		layer = (double)(r.weights[MEASURE_LAYER] + r.state[MEASURE_LAYER]),
+		     all = 3 * layer + (double)(r.weights[MEASURE_FRONT] + r.state[MEASURE_FRONT] +
+						r.state[MEASURE_END]);
+	printf("beyond the bytes of parameters: %.3f, of matrices alone %.3f\n", r.rounding,
+	       3 * matrices / all);
+	assert_true(fabs(r.rounding - 3 * matrices / all) < 0.02);
+	assert_true(r.fixed < 64 << 20);
 }
 
 static void what_does_not_fit_is_said(void **state)
@@ -695,6 +727,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(each_unsure_device_is_named),
 		cmocka_unit_test(a_profile_of_another_job_is_told),
 		cmocka_unit_test(the_command_measures_one_device_and_a_cluster),
+		cmocka_unit_test(what_a_driver_rounds_up),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

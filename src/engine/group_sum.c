@@ -268,9 +268,12 @@ static bool with_head(const struct group_sum *g, int chunk, int part)
 
 static int send_array(struct group_sum *g, int array, struct err *e)
 {
+	size_t under_way = 0;
+	for (int k = g->next; k < g->sent; k++)
+		under_way += reduce_under_way(&g->sum[g->turn[k]].r);
 	g->turn[g->sent++] = array;
 	TRY(grads_close(&g->grads[array], &g->terms, g->sum[array].r.me, e));
-	return reduce_begin(&g->sum[array].r, e);
+	return under_way < REDUCE_MOST_UNDER_WAY ? reduce_begin(&g->sum[array].r, e) : 0;
 }
 
 static int send_sums(struct group_sum *g, int chunk, int part, struct err *e)

@@ -8,12 +8,11 @@
 #include <string.h>
 
 enum {
-	SEGMENT = 1 << 18,       /* numbers: 1 MiB */
-	TERMS = 16,              /* with more of them, segments are smaller */
-	AHEAD = 64,              /* segments that are begun before the first is finished, at most */
-	AHEAD_NUMBERS = 1 << 24, /* and their numbers */
-	PARTS = 16,              /* of a chunk's gradients, at most */
-	PART_BYTES = 8 << 20     /* of a part, at least */
+	SEGMENT = 1 << 18,   /* numbers: 1 MiB */
+	TERMS = 16,          /* with more of them, segments are smaller */
+	AHEAD = 64,          /* segments that are begun before the first is finished, at most */
+	PARTS = 16,          /* of a chunk's gradients, at most */
+	PART_BYTES = 8 << 20 /* of a part, at least */
 };
 
 float *reduce_room(struct reduction *r, int room, size_t count, struct err *e)
@@ -140,12 +139,17 @@ static int begin_to(struct reduction *r, size_t end, struct err *e)
 /* Segments that may be begun before segment s is finished. */
 static size_t ahead_of(const struct reduction *r, size_t s)
 {
-	size_t most = AHEAD_NUMBERS / segment_size(r), all = reduce_segments(r);
+	size_t most = REDUCE_MOST_UNDER_WAY / segment_size(r), all = reduce_segments(r);
 	most = most < 1 ? 1 : most > AHEAD ? AHEAD : most;
 	return s + most < all ? s + most : all;
 }
 
 int reduce_begin(struct reduction *r, struct err *e) { return begin_to(r, ahead_of(r, 0), e); }
+
+size_t reduce_under_way(const struct reduction *r)
+{
+	return r->begun > r->period ? (r->begun - r->period) * segment_size(r) : 0;
+}
 
 /* A period is the first half of the phases of its segment, in turns with the second half of those
  * of the segment before. false: there is nothing in this turn. */

@@ -138,8 +138,13 @@ size_t reduce_place_at(const struct reduction *r, size_t segment, int place);
 /* How many messages of others there can be at once that this member has not received. */
 size_t reduce_receives(const struct reduction *r);
 
-/* SEND_SUMS; a member without terms does not call it. */
+/* SEND_SUMS; a member without terms does not call it. Without it the work begins with the first of
+ * the two calls below. */
 int reduce_begin(struct reduction *r, struct err *e);
+/* Numbers of segments that were begun and are not done; with so many of all sums together no more
+ * should be begun: others keep what they cannot use yet in memory. */
+size_t reduce_under_way(const struct reduction *r);
+#define REDUCE_MOST_UNDER_WAY ((size_t)1 << 24)
 /* Does what it can without waiting; 1: the sum is complete. */
 int reduce_advance(struct reduction *r, struct err *e);
 /* REDUCE: all of it. The next SEND_SUMS comes after reduce_reset(). */
