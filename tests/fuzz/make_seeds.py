@@ -416,6 +416,7 @@ def measures():
     yield "result-memory", 0, result(memory=0)
     yield "result-weights", 0, result(weights=0)
     yield "result-residual", 0, result(residual=1e9)
+    yield "result-rounding", 0, result(rounding=-1)
     yield "result-no-points", 0, result(points=[])
     yield "result-order", 0, result(points=[point(m=2), point(m=1)])
     yield "result-seconds", 0, result(points=[point(seconds=-1)])
