@@ -668,6 +668,40 @@ static void test_adapter(void **state)
 	model_file_close(b);
 }
 
+/* Experts in MXFP4 keep their numbers: those of a folder become those of the package `gguf`. */
+static void test_mxfp4(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct model_file *b = open_model(repository("tests/golden/models/gpt-oss")), *a;
+	struct gguf g, h;
+	int seen = 0;
+	a = convert(b, GGUF_OUT_AS_BASE, scratch("mxfp4.gguf"));
+	same_weights(a, b, false);
+	assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);
+	assert_int_equal(gguf_open(repository("tests/golden/models/gpt-oss.gguf"), &h, &e), 0);
+	assert_int_equal(g.ntensor, h.ntensor);
+	for (size_t n = 0; n < h.nkv; n++) {
+		const struct gguf_kv *want = &h.kv[n], *got = gguf_find(&g, want->key);
+		if (!got || got->raw_bytes != want->raw_bytes ||
+		    memcmp(got->raw, want->raw, want->raw_bytes) != 0)
+			fail_msg("gpt-oss: '%s' differs", want->key);
+	}
+	for (size_t n = 0; n < h.ntensor; n++) {
+		const struct gguf_tensor *want = &h.tensor[n], *got = tensor_of(&g, want->name);
+		assert_non_null(got);
+		if (want->type != 39 && want->type != 0)
+			continue; /* F16 there, BF16 here */
+		if (got->type != want->type || got->bytes != want->bytes ||
+		    memcmp(got->data, want->data, want->bytes) != 0)
+			fail_msg("gpt-oss: tensor '%s' differs", want->name);
+		seen += want->type == 39;
+	}
+	assert_int_equal(seen, 6);
+	gguf_close(&g), gguf_close(&h);
+	model_file_close(a), model_file_close(b);
+}
+
 /* The adapters of all experts of a layer are one tensor, zeros where an expert has none. */
 static void test_adapter_experts(void **state)
 {
@@ -755,19 +789,13 @@ static void test_wrong_experts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folders),
-		cmocka_unit_test(test_families),
-		cmocka_unit_test(test_no_place),
-		cmocka_unit_test(test_vocab),
-		cmocka_unit_test(test_carried),
-		cmocka_unit_test(test_mixtures),
-		cmocka_unit_test(test_adapter_experts),
-		cmocka_unit_test(test_wrong_experts),
-		cmocka_unit_test(test_types),
-		cmocka_unit_test(test_adapter),
-		cmocka_unit_test(test_spm),
-		cmocka_unit_test(test_pre_names),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_folders),       cmocka_unit_test(test_families),
+		cmocka_unit_test(test_no_place),      cmocka_unit_test(test_vocab),
+		cmocka_unit_test(test_carried),       cmocka_unit_test(test_mixtures),
+		cmocka_unit_test(test_mxfp4),         cmocka_unit_test(test_adapter_experts),
+		cmocka_unit_test(test_wrong_experts), cmocka_unit_test(test_types),
+		cmocka_unit_test(test_adapter),       cmocka_unit_test(test_spm),
+		cmocka_unit_test(test_pre_names),     cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

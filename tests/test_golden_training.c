@@ -109,6 +109,10 @@ static void job_open(struct job *j, const char *name, bool recompute)
 	} else {
 		o.train_all = true;
 	}
+	if (json_object_get(j->json, "router_aux_loss_coef")) {
+		o.router_loss = (float)number(j, "router_aux_loss_coef");
+		o.router_z = (float)number(j, "router_z_loss_coef");
+	}
 	snprintf(path, sizeof path, FOLDER "%s", text(j, "model"));
 	golden_model_open(&j->m, path, &o);
 	load_adapter(j, &ad);
@@ -247,6 +251,16 @@ static void test_qlora(void **state)
 	train("train-qlora", false);
 }
 
+/* Adapters on router and experts, with the losses of routers. */
+static void test_experts(void **state)
+{
+	(void)state;
+	both_ways("train-experts-qwen3-moe");
+	both_ways("train-experts-olmoe");
+	both_ways("train-experts-mixtral");
+	both_ways("train-experts-gpt-oss");
+}
+
 static void test_full(void **state)
 {
 	(void)state;
@@ -257,9 +271,8 @@ static void test_full(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lora),
-		cmocka_unit_test(test_lora_packed),
-		cmocka_unit_test(test_qlora),
+		cmocka_unit_test(test_lora),  cmocka_unit_test(test_lora_packed),
+		cmocka_unit_test(test_qlora), cmocka_unit_test(test_experts),
 		cmocka_unit_test(test_full),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

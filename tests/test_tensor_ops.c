@@ -159,8 +159,8 @@ static void case_linear(struct bench *b)
 
 static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->starts,
-				  b->starts, 3, 4, 0.35f, 2, y_p, e);
+	return op_attention_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->par[0],
+				  b->starts, b->starts, 3, 4, 0.35f, 2, y_p, e);
 }
 
 static void case_attention(struct bench *b)
@@ -168,6 +168,7 @@ static void case_attention(struct bench *b)
 	new_input(b, 3, (const int64_t[]){ N, H, D });
 	new_input(b, 3, (const int64_t[]){ N, G, D });
 	new_input(b, 3, (const int64_t[]){ N, G, D });
+	new_param(b, 1, H, 1);
 	b->starts = ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
 	b->build = build_attention;
 }
@@ -182,6 +183,18 @@ static void case_swiglu(struct bench *b)
 	new_input(b, 2, (const int64_t[]){ N, OUT });
 	new_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_swiglu;
+}
+
+static int build_swiglu_oss(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_swiglu_oss_apply(&b->tape, b->used[0], b->used[1], 1.7f, 2.2f, y_p, e);
+}
+
+static void case_swiglu_oss(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	new_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_swiglu_oss;
 }
 
 static int build_geglu(struct bench *b, struct tensor **y_p, struct err *e)
@@ -485,6 +498,7 @@ static const struct {
 	{ "linear", case_linear, false },
 	{ "attention", case_attention, false },
 	{ "swiglu", case_swiglu, false },
+	{ "swiglu_oss", case_swiglu_oss, false },
 	{ "geglu", case_geglu, false },
 	{ "add", case_add, false },
 	{ "columns", case_columns, false },

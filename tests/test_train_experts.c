@@ -91,6 +91,10 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"{\"model_type\":\"mixtral\"," TINY_COMMON                                                 \
 	",\"num_local_experts\":3,\"num_experts_per_tok\":1,\"rms_norm_eps\":1e-5}"
 
+#define OSS                                                                                        \
+	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
+	",\"head_dim\":16,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":8}"
+
 static void splits_have_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -106,6 +110,11 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  MIXTRAL,
 		  { "reduce_order=exact", "adapter=none", "router_aux_loss_coef=0.05",
 		    "learning_rate=0.001", "max_steps=2", "gradient_checkpointing=true" },
+		  "model.safetensors" },
+		{ "sinks",
+		  OSS,
+		  { "reduce_order=exact", "adapter=none", "router_aux_loss_coef=0.05",
+		    "learning_rate=0.001", "max_steps=2" },
 		  "model.safetensors" },
 	};
 	for (size_t k = 0; k < ARRAY_LEN(kind); k++) {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """experts.py - mixtures of experts for models.py: transformers' models with each expert as linear
 modules of its own, under the names that files on the hub and PEFT's adapters have. transformers 5
-keeps all experts of a layer in one tensor; like() proves that both compute the same."""
+keeps all experts of a layer in one tensor; like() proves that both compute the same. Files of
+gpt-oss have such tensors too, in MXFP4 (fused())."""
 
 import importlib
 
@@ -12,11 +13,13 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "olmoe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
+    "gpt_oss": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
     "olmoe": transformers.OlmoeForCausalLM,
     "mixtral": transformers.MixtralForCausalLM,
+    "gpt_oss": transformers.GptOssForCausalLM,
 }
 
 
@@ -29,16 +32,18 @@ class Block(torch.nn.Module):
         f = getattr(config, "moe_intermediate_size", None) or f
         self.names, self.k = names, config.num_experts_per_tok
         self.whole = getattr(config, "norm_topk_prob", True)
-        self.gate = torch.nn.Linear(h, n, bias=False)
+        self.oss = config.model_type == "gpt_oss"
+        self.scores = "router" if self.oss else "gate"
+        self.add_module(self.scores, torch.nn.Linear(h, n, bias=self.oss))
         self.experts = torch.nn.ModuleList(torch.nn.Module() for _ in range(n))
         for e in self.experts:
             for name, (i, o) in zip(names, ((h, f), (h, f), (f, h))):
-                e.add_module(name, torch.nn.Linear(i, o, bias=False))
+                e.add_module(name, torch.nn.Linear(i, o, bias=self.oss))
 
     def forward(self, x):
         shape = x.shape
         x = x.reshape(-1, shape[-1])
-        self.logits = self.gate(x)
+        self.logits = getattr(self, self.scores)(x)
         p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
         if self.whole:
             p = p / p.sum(-1, keepdim=True)
@@ -47,9 +52,15 @@ class Block(torch.nn.Module):
             token, k = torch.where(chosen == i)
             if len(token):
                 gate, up, down = (getattr(e, n) for n in self.names)
-                out = down(torch.nn.functional.silu(gate(x[token])) * up(x[token]))
+                g, u = gate(x[token]), up(x[token])
+                if self.oss:
+                    g, u = g.clamp(max=7.0), u.clamp(-7.0, 7.0)
+                    out = down((u + 1) * g * torch.sigmoid(1.702 * g))
+                else:
+                    out = down(torch.nn.functional.silu(g) * u)
                 y = y.index_add(0, token, out * p[token, k, None])
-        return y.reshape(shape)
+        y = y.reshape(shape)
+        return (y, p) if self.oss else y
 
 
 class Call(torch.nn.Module):
@@ -90,6 +101,9 @@ def like(model):
     name, gate, up, down = NAMES[kind]
     plain = CLASS[kind](model.config).to(torch.float32).eval()
     state = dict(model.state_dict())
+    if kind == "gpt_oss":
+        plain.load_state_dict(fused(state, model.config.num_local_experts, False))
+        return plain
     for i in range(model.config.num_hidden_layers):
         at = f"model.layers.{i}.{name}."
         take = lambda e, n: state.pop(f"{at}experts.{e}.{n}.weight")
@@ -103,3 +117,48 @@ def like(model):
         state[to + "experts.down_proj"] = torch.stack([p[1] for p in parts])
     plain.load_state_dict(state)
     return plain
+
+
+# ---- gpt-oss ------------------------------------------------------------------------------------
+
+CODE = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def mx(w):
+    """Blocks (..., in/32, 16) and scales (..., in/32) of w (..., in) in MXFP4, the number in the
+    low nibble first; and w as they give it."""
+    parts = w.reshape(*w.shape[:-1], -1, 32)
+    scale = torch.floor(torch.log2(parts.abs().amax(-1, keepdim=True))) - 2
+    code = (parts / 2**scale)[..., None].sub(CODE).abs().argmin(-1)
+    blocks = code[..., ::2] | code[..., 1::2] << 4
+    return (
+        blocks.to(torch.uint8),
+        (scale[..., 0] + 127).to(torch.uint8),
+        (CODE[code] * 2**scale).reshape(w.shape),
+    )
+
+
+def round_mx(model):
+    """The experts' matrices become numbers that MXFP4 holds exactly."""
+    for k, v in model.named_parameters():
+        if ".experts." in k and v.ndim == 2:
+            v.data = mx(v.data)[2]
+
+
+def fused(state, n, packed):
+    """The names and tensors of gpt-oss, of which `state` has those of its experts as modules."""
+    out = {k: v for k, v in state.items() if ".experts." not in k}
+    for k in [k for k in state if k.endswith(".experts.0.gate_proj.weight")]:
+        at = k.removesuffix("0.gate_proj.weight")
+        take = lambda m, p: torch.stack([state[f"{at}{e}.{m}.{p}"] for e in range(n)])
+        for name, parts in (
+            ("gate_up_proj", ("gate_proj", "up_proj")),
+            ("down_proj", ("down_proj",)),
+        ):
+            w = torch.stack([take(m, "weight") for m in parts], 2).flatten(1, 2)  # (E,out,in)
+            out[at + name + "_bias"] = torch.stack([take(m, "bias") for m in parts], 2).flatten(1)
+            if packed:
+                out[at + name + "_blocks"], out[at + name + "_scales"] = mx(w.float())[:2]
+            else:
+                out[at + name] = w.transpose(1, 2).contiguous()
+    return out

@@ -75,7 +75,7 @@ ROOT = os.path.join(
 )
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
-ALL_LINEAR += ["gate", "w1", "w2", "w3"]  # of experts
+ALL_LINEAR += ["gate", "router", "w1", "w2", "w3"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GGUF = (
     "granite",
@@ -90,6 +90,7 @@ GGUF = (
     "qwen3-moe",
     "olmoe",
     "mixtral",
+    "gpt-oss",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -654,6 +655,36 @@ FAMILIES = {
             tie_word_embeddings=False,
         ),
     ),
+    "gpt-oss": dict(
+        arch="gpt_oss",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, hidden_size=64, intermediate_size=32),
+            head_dim=16,
+            num_local_experts=5,
+            num_experts_per_tok=2,
+            experts_per_token=2,
+            initial_context_length=16,
+            router_aux_loss_coef=0.9,
+            output_router_logits=False,
+            swiglu_limit=7.0,
+            rms_norm_eps=1e-5,
+            rope_theta=150000.0,
+            rope_scaling=dict(
+                rope_type="yarn",
+                factor=8.0,
+                beta_fast=32.0,
+                beta_slow=1.0,
+                truncate=False,
+                original_max_position_embeddings=16,
+            ),
+            sliding_window=9,
+            layer_types=["sliding_attention", "full_attention"],
+            attention_bias=True,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 CLASS = {
     **experts.CLASS,
@@ -706,7 +737,7 @@ def fill(model, seed):
         r = torch.randn(p.shape, generator=g)
         if name.endswith("norm.weight"):
             v = (0 if plus else 1) + 0.2 * r
-        elif name.endswith(".bias"):
+        elif name.endswith((".bias", ".sinks")):
             v = 0.3 * r
         elif "embed_tokens" in name:
             v = (0.25 if tied else 0.6) * r / (scaled if not tied else 1)
@@ -745,6 +776,8 @@ def build(name):
     # the row of padding has no gradient in PyTorch, here it is a row like any other
     model.get_input_embeddings().padding_idx = None
     fill(model, seed=1000 + list(FAMILIES).index(name))
+    if row["arch"] == "gpt_oss":
+        experts.round_mx(model)
     return model, c
 
 
@@ -757,6 +790,21 @@ def save_model(name, model, config):
         for k, v in model.state_dict().items()
         if not (k == "lm_head.weight" and config["tie_word_embeddings"])
     }
+    if (
+        row["arch"] == "gpt_oss"
+    ):  # as on the hub, and beside it as transformers saves one it trained
+        n, other = config["num_local_experts"], path(name + "-bf16", "")
+        write_json(os.path.join(other, "config.json"), config)
+        save_file(
+            experts.fused(state, n, False),
+            os.path.join(other, "model.safetensors"),
+            metadata={"format": "pt"},
+        )
+        state = experts.fused(state, n, True)
+        write_json(
+            os.path.join(folder, "config.json"),
+            config | dict(quantization_config=dict(quant_method="mxfp4")),
+        )
     if "shard" in row:
         shards, size = [{}], 0
         for k, v in state.items():
@@ -925,6 +973,12 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "mlp.experts.1.gate_proj.weight",
                 "mlp.experts.2.up_proj.weight",
                 "mlp.experts.5.down_proj.weight",
+                "mlp.router.weight",
+                "mlp.router.bias",
+                "mlp.experts.1.up_proj.bias",
+                "mlp.experts.2.down_proj.bias",
+                "self_attn.sinks",
+                "self_attn.o_proj.bias",
                 "block_sparse_moe.gate.weight",
                 "block_sparse_moe.experts.0.w1.weight",
                 "block_sparse_moe.experts.1.w2.weight",
@@ -1233,9 +1287,8 @@ def write_gguf(file, name, model, config, kind, f16):
 def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
-    arch = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}.get(
-        c["model_type"], c["model_type"]
-    )
+    other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+    arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
     hd = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
@@ -1269,6 +1322,11 @@ def write_family_gguf(name, model, c):
     if s.get("rope_type") == "linear":
         w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         w.add_rope_scaling_factor(s["factor"])
+    if s.get("rope_type") == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(s["factor"])
+        w.add_rope_scaling_orig_ctx_len(s["original_max_position_embeddings"])
+        w.add_expert_feed_forward_length(c["intermediate_size"])
     if s.get("type") == "longrope":
         old = c["original_max_position_embeddings"]
         scale = c["max_position_embeddings"] / old
@@ -1292,13 +1350,17 @@ def write_family_gguf(name, model, c):
         if arch in ("granite", "smollm3", "llama") and k.endswith("k_proj.weight"):
             a = permute(a, c["num_key_value_heads"])
         to = names.get_name(k, try_suffixes=(".weight", ".bias"))
+        if k.endswith(".sinks"):
+            to = names.get_name(k) + ".weight"
         half = a.ndim > 1 and "ffn_gate_inp" not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
     for k, list_of in merged.items():
-        w.add_tensor(
-            names.get_name(k, try_suffixes=(".weight", ".bias")),
-            np.stack(list_of).astype(np.float16),
-        )
+        to, a = names.get_name(k, try_suffixes=(".weight", ".bias")), np.stack(list_of)
+        if arch == "gpt-oss" and a.ndim == 3:
+            kind = gguf.GGMLQuantizationType.MXFP4
+            w.add_tensor(to, gguf.quants.quantize(a.astype(np.float32), kind), raw_dtype=kind)
+        else:
+            w.add_tensor(to, a.astype(np.float16 if a.ndim > 2 else np.float32))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -1340,6 +1402,20 @@ CASES = {
     "full-adamw": dict(
         model="smollm2", optimizer="adamw", lr=1e-3, schedule="cosine", rows=[(29,), (11,)]
     ),
+    # of experts: adapters on all linear modules, router and experts among them, with the losses of
+    # routers
+    **{
+        f"experts-{k}": dict(
+            model=k,
+            targets=ALL_LINEAR,
+            optimizer="adamw",
+            lr=2e-4,
+            schedule="cosine",
+            rows=[(29, 12), (11,)],
+            routers=(0.05, 0.002),
+        )
+        for k in ("qwen3-moe", "olmoe", "mixtral", "gpt-oss")
+    },
     "full-sgd": dict(
         model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]
     ),
@@ -1377,6 +1453,9 @@ def train(name, model):
         max_grad_norm=case.get("clip", 1.0),
         gradient_accumulation_steps=len(case["rows"]),
     )
+    coef, z = case.get("routers", (0.0, 0.0))
+    if coef:
+        hyper.update(router_aux_loss_coef=coef, router_z_loss_coef=z)
     folder = path("train-" + name, "")
     out = {}
     m = model
@@ -1384,8 +1463,10 @@ def train(name, model):
         weights = lora_weights(model, seed=13)
         if case.get("zero_b"):
             weights = {k: (a, torch.zeros_like(b)) for k, (a, b) in weights.items()}
-        m = lora_model(model, case["targets"], weights)
-        hyper.update(lora_r=LORA_R, lora_alpha=LORA_ALPHA, lora_target_modules=case["targets"])
+        there = {k.split(".")[-1] for k in weights}
+        targets = [t for t in case["targets"] if t in there]
+        m = lora_model(model, targets, weights)
+        hyper.update(lora_r=LORA_R, lora_alpha=LORA_ALPHA, lora_target_modules=targets)
         m.peft_config["default"].base_model_name_or_path = "../" + case["model"]
         m.save_pretrained(os.path.join(folder, "init"))
         os.remove(os.path.join(folder, "init", "README.md"))
@@ -1415,7 +1496,7 @@ def train(name, model):
         opt.zero_grad()
         loss = 0.0
         for b in batch:
-            _, total, _ = run(m, b)
+            _, total, _ = run(m, b, coef, z)
             (total / trained).backward()
             loss += total.item() / trained
         norm = torch.nn.utils.clip_grad_norm_(params, hyper["max_grad_norm"]).item()
@@ -1453,8 +1534,15 @@ def train(name, model):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    if len(sys.argv) > 1:  # only these families, beside what is there
+    if len(sys.argv) > 1:  # only these families and cases, beside what is there
         for name in sys.argv[1:]:
+            if name.startswith("train-"):
+                case = name.removeprefix("train-")
+                train(case, build(CASES[case]["model"])[0])
+                name = CASES[case]["model"]
+                model, config = build(name)  # it wrote a fresh config.json
+                save_model(name, model, config)
+                continue
             row = FAMILIES[name]
             model, config = build(name)
             save_model(name, model, config)

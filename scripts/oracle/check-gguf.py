@@ -69,6 +69,10 @@ MODELS = {
     # llama.cpp knows OLMoE with as many key heads as query heads only
     "olmoe": ("OlmoeConfig", MIXTURE | dict(num_key_value_heads=4)),
     "mixtral": ("MixtralConfig", MIXTURE),
+    "gpt_oss": (
+        "GptOssConfig",
+        MIXTURE | dict(head_dim=16, sliding_window=9, num_local_experts=6),
+    ),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
@@ -152,6 +156,19 @@ def main():
                 check=True,
                 capture_output=True,
             )
+            if name == "gpt_oss":  # a folder too, in which its experts are fused again
+                subprocess.run(
+                    [program, "merge", "-q", d + "/base", d + "/adapter", d + "/merged"]
+                    + ["--type", "f32"],
+                    check=True,
+                    capture_output=True,
+                )
+                merged = transformers.AutoModelForCausalLM.from_pretrained(d + "/merged")
+                with torch.no_grad():
+                    again = merged.eval()(ids[None]).logits[0].numpy()
+                share = np.abs(again - want).max() / np.abs(want).max()
+                print(f"{name}: transformers on the merged folder: logits within {share:.1e}")
+                bad += not share <= 1e-4
             tensors = len(gguf.GGUFReader(out).tensors)
             got = logits(lib, out, ids, c.vocab_size)
         if got is None:

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "data/chat.h"
 #include "data/tokenizer.h"
+#include "file/ggml_blocks.h"
 #include "file/model_file.h"
 #include "file/safetensors.h"
 #include "model/model.h"
@@ -58,7 +59,7 @@ static const char *storage_name(const struct model_tensor *t)
 	const char *name = NULL;
 	int block, bytes;
 	if (t->kind == STORE_NF4)
-		return "NF4";
+		return t->ggml_type == GGML_MXFP4 ? "MXFP4" : "NF4";
 	if (t->kind == STORE_BLOCK)
 		return ggml_type_info(t->ggml_type, &block, &bytes, &name) && name
 			       ? name

@@ -216,6 +216,19 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_swiglu_bwd:
 		STEP(swiglu_bwd, over(a[5].i, GPU_LANES), 0);
 		break;
+	case K_sink_fwd:
+		STEP(sink_fwd, a[3].i * a[4].i, lanes(a[5].i));
+		break;
+	case K_sink_bwd:
+		if (a[5].i)
+			STEP(sink_bwd, a[6].i, lanes(a[5].i * a[7].i) + GROUPED);
+		break;
+	case K_swiglu_oss_fwd:
+		STEP(swiglu_oss_fwd, over(a[3].i, GPU_LANES), 0);
+		break;
+	case K_swiglu_oss_bwd:
+		STEP(swiglu_oss_bwd, over(a[5].i, GPU_LANES), 0);
+		break;
 	case K_geglu_fwd:
 		STEP(geglu_fwd, over(a[3].i, GPU_LANES), 0);
 		break;

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "file/fused.h"
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_config.h"
@@ -27,6 +28,8 @@ struct entry {
 	const uint8_t *data; /* of g, or of one expert in it */
 	int64_t head_dim;    /* 0: rows lie as in Hugging Face */
 	bool plus_one;       /* stored plus one */
+	uint8_t *memory;     /* what the view of a matrix in MXFP4 points into; owned */
+	struct nf4_view nf4;
 };
 
 struct gguf_model {
@@ -104,6 +107,10 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 		return err_nomem(e, 128, "a name");
 	t->dtype = plain_dtype(g->type);
 	t->kind = t->dtype == DT_COUNT ? STORE_BLOCK : STORE_PLAIN;
+	if (g->type == GGML_MXFP4 && n > 0 && g->ndim == 3) { /* fused.h */
+		t->kind = STORE_NF4;
+		t->dtype = DT_BF16;
+	}
 	if (t->kind == STORE_BLOCK)
 		t->dtype = DT_F32;
 	t->ggml_type = g->type;
@@ -220,8 +227,12 @@ static int model_open(struct model_file *f, struct err *e)
 
 static void model_close(struct model_file *f)
 {
-	if (f->priv)
-		gguf_close(&((struct gguf_model *)f->priv)->g);
+	struct gguf_model *m = f->priv;
+	if (!m)
+		return;
+	for (size_t i = 0; m->entry && i < f->count; i++)
+		mem_free(m->entry[i].memory);
+	gguf_close(&m->g);
 }
 
 static const struct entry *entry_of(const struct model_file *f, const struct model_tensor *t)
@@ -274,8 +285,42 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 	return 0;
 }
 
+/* A matrix in MXFP4, its blocks taken apart and the numbers in the order of a view. */
+static int model_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
+		     struct err *e)
+{
+	struct entry *en = (struct entry *)entry_of(f, t);
+	const uint64_t n = t->count / MX_BLOCK;
+	uint8_t *parts = en->memory ? NULL : mem_alloc(n * (MX_BYTES + 1)), *scales;
+	if (!en->memory && !parts)
+		return err_nomem(e, n * (MX_BYTES + 1), t->name);
+	if (!en->memory) {
+		scales = parts + n * MX_BYTES;
+		for (uint64_t b = 0; b < n; b++) {
+			const uint8_t *p = en->data + b * (MX_BYTES + 1);
+			scales[b] = p[0];
+			for (int i = 0; i < MX_BYTES; i++) { /* numbers 2 i and 2 i + 1 */
+				const int at = 1 + 2 * i % 16, high = i < 8 ? 0 : 4;
+				parts[b * MX_BYTES + (uint64_t)i] =
+					(uint8_t)((p[at] >> high & 15) | (p[at + 1] >> high & 15)
+										 << 4);
+			}
+		}
+		const uint64_t each = (uint64_t)(t->shape[1] / MX_BLOCK);
+		int rc = mx_view(parts, each * MX_BYTES, scales, each, t->shape[0], t->shape[1],
+				 &en->nf4, &en->memory, e);
+		mem_free(parts);
+		TRY(rc);
+	}
+	*v_p = en->nf4;
+	return 0;
+}
+
 static void model_drop(struct model_file *f, const struct model_tensor *t)
 {
+	struct entry *en = (struct entry *)entry_of(f, t);
+	mem_free(en->memory);
+	en->memory = NULL;
 	map_drop(&((const struct gguf_model *)f->priv)->g.map, entry_of(f, t)->data, t->bytes);
 }
 
@@ -287,4 +332,5 @@ const struct model_format format_gguf = {
 	.read = model_read,
 	.raw = model_raw,
 	.drop = model_drop,
+	.nf4 = model_nf4,
 };

@@ -5,13 +5,15 @@
  * model.safetensors is used when it exists, else the files that model.safetensors.index.json
  * names. The index decides which tensor comes from which file; a name in it that leads out of the
  * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
- * become one tensor each (bnb.h); every other quantisation is refused by name. src/model
- * interprets config.json. */
+ * become one tensor each (bnb.h), the experts of gpt-oss, also in MXFP4, tensors of their own
+ * (fused.h); every other quantisation is refused by name. src/model interprets config.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/bnb.h"
+#include "file/fused.h"
+#include "file/ggml_blocks.h"
 #include "file/model_format.h"
 #include "file/safetensors.h"
 
@@ -42,6 +44,10 @@ struct entry {
 	const struct st_tensor *st, *part[BNB_PARTS];
 	const struct st_file *file, *part_file[BNB_PARTS];
 	struct nf4_view nf4;
+	struct fused fused;
+	const struct st_tensor *scales; /* of FUSED_BLOCKS */
+	const struct st_file *scales_file;
+	uint8_t *memory; /* what the view of one points into; owned */
 };
 
 struct folder {
@@ -261,13 +267,20 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 			    : "");
 }
 
+static bool is_fused(const struct model_file *f)
+{
+	const char *type = json_string_value(json_object_get(f->config, "model_type"));
+	return type && !strcmp(type, "gpt_oss");
+}
+
 /* Refuses weights with a quantisation that is not supported. */
 static int check_quantisation(struct model_file *f, struct err *e)
 {
 	struct folder *fo = f->priv;
 	const json_t *q = json_object_get(f->config, "quantization_config");
 	const char *method = json_string_value(json_object_get(q, "quant_method"));
-	if (json_is_object(q) && method && strcmp(method, "bitsandbytes") != 0)
+	if (json_is_object(q) && method && strcmp(method, "bitsandbytes") != 0 &&
+	    !(is_fused(f) && !strcmp(method, "mxfp4")))
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s/config.json: 'quantization_config.quant_method' is '%s', only "
 			       "bitsandbytes NF4 is read",
@@ -337,26 +350,142 @@ static int plain_tensor(const struct folder *fo, const struct st_tensor *st, str
 	return 0;
 }
 
+/* ---- the experts of gpt-oss ---- */
+
+/* How many tensors of the model a tensor of the folder is. */
+static int count_parts(const struct model_file *f, const struct st_tensor *st, size_t *n_p,
+		       struct err *e)
+{
+	const struct folder *fo = f->priv;
+	int parts = 0;
+	int64_t experts, shape[2];
+	const enum fused_kind k = is_fused(f) ? fused_find(st->name, &parts) : FUSED_NOT;
+	*n_p = k == FUSED_NOT;
+	if (k == FUSED_NOT || k == FUSED_SCALES)
+		return 0;
+	TRY(fused_shape(fo->dir, st->name, k, parts, st->ndim, st->shape, &experts, shape, e));
+	*n_p = (size_t)experts * (size_t)parts;
+	return 0;
+}
+
+/* The scales beside blocks, which must be as many. */
+static int find_scales(const struct folder *fo, const struct found *fd, struct entry *en,
+		       struct err *e)
+{
+	struct buf b = BUF_INIT;
+	struct found *p = NULL;
+	const size_t n = strlen(fd->st->name) - strlen("blocks");
+	int rc = find_part(fo, fd->st->name, n, "scales", &b, &p, e);
+	buf_release(&b);
+	TRY(rc);
+	if (!p || fd->st->dtype != DT_U8 || p->st->dtype != DT_U8 ||
+	    p->st->bytes * MX_BYTES != fd->st->bytes)
+		return err_set(e, ERR_INPUT,
+			       "%s: the scales of '%s' are missing or not one for each block",
+			       fo->dir, fd->st->name);
+	en->scales = p->st;
+	en->scales_file = p->shard->st;
+	return 0;
+}
+
+static int add_fused(struct model_file *f, const struct found *fd, struct err *e)
+{
+	struct folder *fo = f->priv;
+	int parts;
+	int64_t experts, shape[2];
+	const struct st_tensor *st = fd->st;
+	const enum fused_kind k = fused_find(st->name, &parts);
+	struct entry en = { .st = st, .file = fd->shard->st };
+	if (k == FUSED_SCALES)
+		return 0;
+	TRY(fused_shape(fo->dir, st->name, k, parts, st->ndim, st->shape, &experts, shape, e));
+	if (k == FUSED_BLOCKS)
+		TRY(find_scales(fo, fd, &en, e));
+	for (int64_t x = 0; x < experts * parts; x++) {
+		char name[256];
+		struct model_tensor *t = &f->tensor[f->count];
+		const uint64_t count = (uint64_t)shape[0] * (uint64_t)shape[1];
+		fused_name(st->name, x / parts, (int)(x % parts), name, sizeof name);
+		*t = (struct model_tensor){ .name = arena_strdup(&f->mem, name),
+					    .kind = k == FUSED_BLOCKS ? STORE_NF4 : STORE_PLAIN,
+					    .dtype = k == FUSED_BLOCKS ? DT_BF16 : st->dtype,
+					    .ggml_type = k == FUSED_BLOCKS ? GGML_MXFP4 : 0,
+					    .ndim = k == FUSED_BIAS ? 1 : 2,
+					    .shape = { shape[0], k == FUSED_BIAS ? 0 : shape[1] },
+					    .count = count,
+					    .bytes = k == FUSED_BLOCKS
+							     ? count / 2 + count / MX_BLOCK
+							     : count * dtype_size(st->dtype) };
+		if (!t->name)
+			return err_nomem(e, sizeof name, "a name");
+		en.fused = (struct fused){ k, x / parts, x % parts, parts };
+		fo->entry[f->count++] = en;
+	}
+	return 0;
+}
+
+/* Rows of one expert's module. Plain ones are stored by columns. */
+static void read_fused(const struct entry *en, const struct model_tensor *t, int64_t row0,
+		       int64_t rows, float *dst)
+{
+	const struct fused *u = &en->fused;
+	const int64_t columns = t->ndim == 2 ? t->shape[1] : 1, wide = t->shape[0] * u->step;
+	const size_t size = dtype_size(en->st->dtype);
+	const uint8_t *data = en->st->data;
+	if (u->kind == FUSED_BLOCKS) {
+		const uint8_t *scales = en->scales->data;
+		for (int64_t r = row0; r < row0 + rows; r++, dst += columns) {
+			const int64_t at =
+				(u->expert * wide + u->first + r * u->step) * (columns / MX_BLOCK);
+			mx_expand(data + at * MX_BYTES, scales + at, dst, (uint64_t)columns);
+		}
+		return;
+	}
+	for (int64_t c = 0; c < columns; c++)
+		for (int64_t r = 0, n; r < rows; r += n) {
+			float v[256];
+			const int64_t most = 256 / u->step,
+				      at = (u->expert * columns + c) * wide + (row0 + r) * u->step;
+			n = rows - r < most ? rows - r : most;
+			model_plain_to_f32(en->st->dtype, data + (size_t)at * size, v,
+					   (uint64_t)(n * u->step));
+			for (int64_t i = 0; i < n; i++)
+				dst[(r + i) * columns + c] = v[i * u->step + u->first];
+		}
+}
+
 static int make_tensors(struct model_file *f, struct err *e)
 {
 	struct folder *fo = f->priv;
-	size_t n = fo->nfound;
-	f->tensor = arena_alloc(&f->mem, (n + 1) * sizeof *f->tensor);
-	fo->entry = arena_alloc(&f->mem, (n + 1) * sizeof *fo->entry);
+	size_t n = fo->nfound, all = 0;
+	for (size_t i = 0; i < n; i++) {
+		size_t parts;
+		TRY(count_parts(f, fo->found[i].st, &parts, e));
+		all += parts;
+	}
+	all = all > n ? all : n;
+	f->tensor = arena_alloc(&f->mem, (all + 1) * sizeof *f->tensor);
+	fo->entry = arena_alloc(&f->mem, (all + 1) * sizeof *fo->entry);
 	fo->by_name = arena_alloc(&f->mem, (n + 1) * sizeof(struct found *));
 	if (!f->tensor || !fo->entry || !fo->by_name)
-		return err_nomem(e, (n + 1) * sizeof *fo->entry, "a table of tensors");
+		return err_nomem(e, (all + 1) * sizeof *fo->entry, "a table of tensors");
 	for (size_t i = 0; i < n; i++)
 		fo->by_name[i] = &fo->found[i];
 	qsort(fo->by_name, n, sizeof(struct found *), by_found_name);
-	TRY(collect_parts(f, e));
+	if (!is_fused(f))
+		TRY(collect_parts(f, e));
 	for (size_t i = 0; i < n; i++) {
 		const struct found *fd = &fo->found[i];
+		int parts;
+		if (is_fused(f) && fused_find(fd->st->name, &parts) != FUSED_NOT) {
+			TRY(add_fused(f, fd, e));
+			continue;
+		}
 		if (fd->part)
 			continue;
 		struct model_tensor *t = &f->tensor[f->count];
 		struct entry *en = &fo->entry[f->count];
-		*en = fo->entry[i];
+		*en = is_fused(f) ? (struct entry){ 0 } : fo->entry[i];
 		en->st = fd->st;
 		en->file = fd->shard->st;
 		if (en->part[BNB_STATE_NF4])
@@ -426,6 +555,8 @@ static int folder_open(struct model_file *f, struct err *e)
 static void folder_close(struct model_file *f)
 {
 	struct folder *fo = f->priv;
+	for (size_t i = 0; fo && i < f->count; i++)
+		mem_free(fo->entry[i].memory);
 	for (size_t i = 0; fo && i < fo->nshard; i++)
 		st_close(fo->shard[i].st);
 }
@@ -442,6 +573,10 @@ static int folder_read(struct model_file *f, const struct model_tensor *t, int64
 	uint64_t row = t->count / model_tensor_rows(t), first = row * (uint64_t)row0,
 		 n = row * (uint64_t)rows;
 	(void)e;
+	if (en->fused.kind) {
+		read_fused(en, t, row0, rows, dst);
+		return 0;
+	}
 	if (t->kind == STORE_NF4) {
 		bnb_expand(&en->nf4, first, n, dst);
 		st_drop_range(en->file, en->nf4.packed + first / 2, n / 2);
@@ -457,6 +592,9 @@ static int folder_raw(struct model_file *f, const struct model_tensor *t, const 
 		      struct err *e)
 {
 	const struct st_tensor *st = entry_of(f, t)->st;
+	if (entry_of(f, t)->fused.kind)
+		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is part of a tensor of all experts",
+			       f->path, t->name);
 	if ((uintptr_t)st->data % dtype_size(st->dtype))
 		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not aligned in its file",
 			       f->path, t->name);
@@ -467,14 +605,31 @@ static int folder_raw(struct model_file *f, const struct model_tensor *t, const 
 static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
 		      struct err *e)
 {
-	(void)e;
-	*v_p = entry_of(f, t)->nf4;
+	struct entry *en = (struct entry *)entry_of(f, t);
+	const struct fused *u = &en->fused;
+	if (u->kind && !en->memory) {
+		const uint64_t each = (uint64_t)(t->shape[1] / MX_BLOCK),
+			       at = (uint64_t)(u->expert * t->shape[0] * u->step + u->first) * each,
+			       step = each * (uint64_t)u->step;
+		TRY(mx_view((const uint8_t *)en->st->data + at * MX_BYTES, step * MX_BYTES,
+			    (const uint8_t *)en->scales->data + at, step, t->shape[0], t->shape[1],
+			    &en->nf4, &en->memory, e));
+	}
+	*v_p = en->nf4;
 	return 0;
 }
 
 static void folder_drop(struct model_file *f, const struct model_tensor *t)
 {
-	const struct entry *en = entry_of(f, t);
+	struct entry *en = (struct entry *)entry_of(f, t);
+	mem_free(en->memory);
+	en->memory = NULL;
+	if (en->fused.kind) { /* others of the tensor are needed */
+		const uint64_t each = en->st->bytes / (uint64_t)en->st->shape[0];
+		st_drop_range(en->file,
+			      (const char *)en->st->data + (uint64_t)en->fused.expert * each, each);
+		return;
+	}
 	st_drop(en->file, en->st);
 	for (int i = 0; i < BNB_PARTS; i++)
 		if (en->part[i])

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "file/fused.h"
 
 #include <float.h>
 #include <math.h>
@@ -61,6 +62,20 @@ static void expand_q4_0(const uint8_t *p, float *y, uint64_t n)
 		for (int j = 0; j < 16; j++) {
 			y[j] = d * (float)((p[2 + j] & 15) - 8);
 			y[j + 16] = d * (float)((p[2 + j] >> 4) - 8);
+		}
+	}
+}
+
+/* A scale that is a power of two, and numbers of 4 bits (fused.h), the second half of the block in
+ * the high nibbles. */
+static void expand_mxfp4(const uint8_t *p, float *y, uint64_t n)
+{
+	const float *scale = mx_scales();
+	for (; n; n--, p += 17, y += 32) {
+		const float d = scale[p[0]];
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * mx_code[p[1 + j] & 15];
+			y[j + 16] = d * mx_code[p[1 + j] >> 4];
 		}
 	}
 }
@@ -223,7 +238,7 @@ static const struct {
 	[GGML_BF16] = { "BF16", 1, 2, expand_bf16 },
 	[34] = { "TQ1_0", 0, 0, NULL },
 	[35] = { "TQ2_0", 0, 0, NULL },
-	[39] = { "MXFP4", 0, 0, NULL },
+	[GGML_MXFP4] = { "MXFP4", 32, 17, expand_mxfp4 },
 	[40] = { "NVFP4", 0, 0, NULL },
 };
 

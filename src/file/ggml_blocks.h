@@ -26,12 +26,13 @@ enum ggml_type {
 	GGML_I64 = 27,
 	GGML_F64 = 28,
 	GGML_BF16 = 30,
+	GGML_MXFP4 = 39,
 };
 
 /* The name of any type, also of those that are not read: "Q2_K"; "unknown" beyond the list. */
 const char *ggml_type_name(int ggml_type);
 
-/* n numbers (a multiple of the block) to blocks of one of the types from Q4_0 to Q6_K, see
+/* n numbers (a multiple of the block) to blocks of one of the types from Q4_0 to MXFP4, see
  * ggml_quants.c. ERR_INPUT when a number is not finite or too large for a float16 scale. */
 int ggml_quantize(int ggml_type, const float *src, void *dst, uint64_t n, struct err *e);
 bool ggml_can_quantize(int ggml_type);

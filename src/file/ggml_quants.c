@@ -5,6 +5,7 @@
  * have freedom in how scale and minimum are chosen: here a search over scales, each followed by the
  * weighted least squares for the levels it gives; a larger number weighs more. */
 #include "file/ggml_blocks.h"
+#include "file/fused.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -285,12 +286,33 @@ static bool block_q6_k(const float *x, uint8_t *p)
 	return fits;
 }
 
+/* The scale makes the largest number one of 4 to below 8 steps of a half; the nearest of the 16
+ * values, of two the one with the lower index, as quantize_row_mxfp4_ref() of ggml. */
+static bool block_mxfp4(const float *x, uint8_t *p)
+{
+	float far = 0;
+	memset(p, 0, 17);
+	for (int i = 0; i < 32; i++)
+		far = fabsf(x[i]) > far ? fabsf(x[i]) : far;
+	const int e = far > 0 ? ilogbf(far) - 2 + 127 : 0;
+	p[0] = (uint8_t)(e < 0 ? 0 : e > 254 ? 254 : e);
+	const float d = mx_scales()[p[0]];
+	for (int i = 0; i < 32; i++) {
+		int best = 0;
+		for (int k = 1; k < 16; k++)
+			if (fabsf(mx_code[k] * d - x[i]) < fabsf(mx_code[best] * d - x[i]))
+				best = k;
+		p[1 + i % 16] |= (uint8_t)(best << (i / 16 * 4));
+	}
+	return true;
+}
+
 static const struct {
 	int type;
 	bool (*block)(const float *x, uint8_t *p);
 } makers[] = { { GGML_Q4_0, block_q4_0 }, { GGML_Q4_1, block_q4_1 }, { GGML_Q5_0, block_q5_0 },
 	       { GGML_Q5_1, block_q5_1 }, { GGML_Q8_0, block_q8_0 }, { GGML_Q4_K, block_q4_k },
-	       { GGML_Q5_K, block_q5_k }, { GGML_Q6_K, block_q6_k } };
+	       { GGML_Q5_K, block_q5_k }, { GGML_Q6_K, block_q6_k }, { GGML_MXFP4, block_mxfp4 } };
 
 bool ggml_can_quantize(int type)
 {

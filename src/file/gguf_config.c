@@ -241,11 +241,13 @@ static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: rope scaling of the kind '%s'%s is not supported", m->g->path,
 			       type, t ? " together with 'rope_freqs.weight'" : "");
-	if (!strcmp(type, "yarn"))
+	if (!strcmp(type,
+		    "yarn")) /* that of gpt-oss is not cut to whole places, which no key says */
 		json_object_set_new(m->o, "rope_scaling",
-				    json_pack("{s:s,s:f,s:I}", "rope_type", "yarn", "factor",
+				    json_pack("{s:s,s:f,s:I,s:b}", "rope_type", "yarn", "factor",
 					      factor, "original_max_position_embeddings",
-					      (json_int_t)context));
+					      (json_int_t)context, "truncate",
+					      m->arch->experts != GGUF_EXPERTS_OSS));
 	else
 		json_object_set_new(
 			m->o, "rope_scaling",

@@ -31,7 +31,7 @@ void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, a
 #define GGUF_FACTORS 1024
 struct gguf_shape {
 	const struct gguf_arch *arch;
-	int64_t head_dim, rot, layers, vocab, heads, hidden, experts;
+	int64_t head_dim, rot, layers, vocab, heads, hidden, ffn, experts;
 	bool tied;
 	/* Tensors of rot/2 numbers that divide rotary frequencies. */
 	struct {

@@ -157,6 +157,7 @@ static int make(const struct gguf_maker *m, struct err *e)
 	s->head_dim = s->arch->head_dim ? s->arch->head_dim : hidden / heads;
 	s->heads = heads;
 	s->hidden = hidden;
+	s->ffn = ffn;
 	s->tied = s->arch->tied;
 	TRY(json_opt_int(m->c, m->where, "head_dim", 2, 2 * GGUF_FACTORS, &s->head_dim, e));
 	if (s->head_dim < 2 || s->head_dim % 2 || s->head_dim / 2 > GGUF_FACTORS)

@@ -26,6 +26,15 @@ static const struct gguf_arch arch[] = {
 	  .experts = GGUF_EXPERTS_MLP,
 	  .whole = true },
 	{ .name = "olmoe", .model_type = "olmoe", .experts = GGUF_EXPERTS_MLP, .eps = 1e-5 },
+	{ .name = "gpt-oss",
+	  .model_type = "gpt_oss",
+	  .norms = GGUF_NORMS_OSS,
+	  .experts = GGUF_EXPERTS_OSS,
+	  .whole = true,
+	  .with_bias = true,
+	  .eps = 1e-5,
+	  .theta = 150000,
+	  .head_dim = 64 },
 	{ .name = "granite", .model_type = "granite", .permuted = true },
 	{ .name = "smollm3",
 	  .model_type = "smollm3",
@@ -63,10 +72,14 @@ enum {
 	LLAMA = 1 << GGUF_NORMS_LLAMA,
 	GEMMA = 1 << GGUF_NORMS_GEMMA,
 	GLM = 1 << GGUF_NORMS_GLM,
-	ALL = LLAMA | GEMMA | GLM
+	GPT = 1 << GGUF_NORMS_OSS,
+	ALL = LLAMA | GEMMA | GLM | GPT
 };
 /* What an architecture has in place of an MLP. */
-enum fused { EITHER, WHOLE, PARTS, EXPERTS, SPARSE };
+enum fused { EITHER, WHOLE, PARTS, EXPERTS, SPARSE, OSS };
+
+/* Its name in Hugging Face ends without ".weight". */
+static const char sinks[] = "blk.%.attn_sinks";
 
 /* `%` stands for the number of the layer, `*` for that of the expert. A row holds for architectures
  * with these norms, and with gate and up as one matrix, as two, either way, or of experts. */
@@ -88,7 +101,8 @@ static const struct {
 	{ "blk.%.attn_output", "model.layers.%.self_attn.o_proj", ALL, EITHER },
 	{ "blk.%.ffn_norm", "model.layers.%.post_attention_layernorm", LLAMA | GLM, EITHER },
 	{ "blk.%.ffn_norm", "model.layers.%.pre_feedforward_layernorm", GEMMA, EITHER },
-	{ "blk.%.post_attention_norm", "model.layers.%.post_attention_layernorm", GEMMA, EITHER },
+	{ "blk.%.post_attention_norm", "model.layers.%.post_attention_layernorm", GEMMA | GPT,
+	  EITHER },
 	{ "blk.%.post_attention_norm", "model.layers.%.post_self_attn_layernorm", GLM, EITHER },
 	{ "blk.%.post_ffw_norm", "model.layers.%.post_feedforward_layernorm", GEMMA, EITHER },
 	{ "blk.%.post_ffw_norm", "model.layers.%.post_mlp_layernorm", GLM, EITHER },
@@ -97,6 +111,11 @@ static const struct {
 	{ "blk.%.ffn_up", "model.layers.%.mlp.gate_up_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, PARTS },
+	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
+	{ "blk.%.ffn_gate_inp", "model.layers.%.mlp.router", ALL, OSS },
+	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, OSS },
+	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, OSS },
+	{ "blk.%.ffn_down_exps", "model.layers.%.mlp.experts.*.down_proj", ALL, OSS },
 	{ "blk.%.ffn_gate_inp", "model.layers.%.mlp.gate", ALL, EXPERTS },
 	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, EXPERTS },
 	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, EXPERTS },
@@ -111,6 +130,7 @@ static bool holds(const struct gguf_arch *a, size_t i)
 {
 	const enum fused up = a->experts == GGUF_EXPERTS_MLP      ? EXPERTS
 			      : a->experts == GGUF_EXPERTS_SPARSE ? SPARSE
+			      : a->experts == GGUF_EXPERTS_OSS    ? OSS
 			      : a->fused_up                       ? WHOLE
 								  : PARTS;
 	return (names[i].norms & 1 << a->norms) && (names[i].up == EITHER || names[i].up == up);
@@ -154,7 +174,8 @@ static bool read_number(const char **name_p, int64_t *v_p)
 	return digits && (digits == 1 || name[-digits] != '0');
 }
 
-/* What was read in place of % and *, or -1, and the name from ".weight" or ".bias" on. */
+/* What was read in place of % and *, or -1, and the name from ".weight" or ".bias" on, or its
+ * end. */
 struct match {
 	int64_t layer, expert;
 	const char *tail;
@@ -175,7 +196,7 @@ static bool match(const char *name, const char *pattern, struct match *m)
 		}
 	}
 	m->tail = name;
-	return !strcmp(name, ".weight") || !strcmp(name, ".bias");
+	return !strcmp(name, ".weight") || !strcmp(name, ".bias") || !*name;
 }
 
 static void expand_pattern(const char *pattern, const struct match *m, struct buf *out)
@@ -193,7 +214,8 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *ou
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (holds(a, i) && match(name, names[i].gguf, &m)) {
+		if (holds(a, i) && match(name, names[i].gguf, &m) && *m.tail) {
+			m.tail = names[i].gguf == sinks ? "" : m.tail;
 			expand_pattern(names[i].hf, &m, out);
 			*layer_p = m.layer;
 			return true;
@@ -207,7 +229,9 @@ bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (holds(a, i) && match(name, names[i].hf, &m)) {
+		const bool bare = names[i].gguf == sinks;
+		if (holds(a, i) && match(name, names[i].hf, &m) && bare == !*m.tail) {
+			m.tail = bare ? ".weight" : m.tail;
 			expand_pattern(names[i].gguf, &m, out);
 			*layer_p = m.layer;
 			*expert_p = m.expert;

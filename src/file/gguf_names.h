@@ -14,9 +14,19 @@
 struct buf;
 
 /* Which names of Hugging Face the norms of a layer have. */
-enum gguf_norms { GGUF_NORMS_LLAMA, GGUF_NORMS_GEMMA /* and OLMo 2 */, GGUF_NORMS_GLM };
+enum gguf_norms {
+	GGUF_NORMS_LLAMA,
+	GGUF_NORMS_GEMMA, /* and OLMo 2 */
+	GGUF_NORMS_GLM,
+	GGUF_NORMS_OSS
+};
 /* Which names router and experts have. */
-enum gguf_experts { GGUF_DENSE, GGUF_EXPERTS_MLP, GGUF_EXPERTS_SPARSE /* Mixtral */ };
+enum gguf_experts {
+	GGUF_DENSE,
+	GGUF_EXPERTS_MLP,
+	GGUF_EXPERTS_SPARSE /* Mixtral */,
+	GGUF_EXPERTS_OSS
+};
 
 enum { GGUF_EXPERTS_MOST = 1024 };
 struct gguf_arch {

@@ -47,7 +47,7 @@ static int check_layer_types(const struct gguf_maker *m, int64_t every, struct e
 static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, int64_t used,
 		       struct err *e)
 {
-	bool whole = m->s->arch->experts == GGUF_EXPERTS_SPARSE;
+	bool whole = m->s->arch->experts != GGUF_EXPERTS_MLP;
 	TRY(json_opt_int(m->c, m->where, "num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_local_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_experts_per_tok", 1, n, &used, e));
@@ -96,6 +96,31 @@ static int special_olmoe(const struct gguf_maker *m, struct err *e)
 {
 	TRY(refuse(m, "attention_bias", e));
 	return put_experts(m, NULL, 64, 8, e);
+}
+
+/* A window in every other layer, rope that yarn scales without cutting to whole places, and the
+ * numbers in the SwiGLU are known by the family. */
+static int special_gpt_oss(const struct gguf_maker *m, struct err *e)
+{
+	const json_t *o = json_object_get(m->c, "rope_parameters");
+	int64_t window = 128;
+	double alpha = 1.702, limit = 7;
+	bool bias = true, cut = true;
+	o = json_is_object(o) ? o : json_object_get(m->c, "rope_scaling");
+	TRY(json_opt_bool(m->c, m->where, "attention_bias", &bias, e));
+	TRY(json_opt_num(m->c, m->where, "swiglu_alpha", 0, 1e9, &alpha, e));
+	TRY(json_opt_num(m->c, m->where, "swiglu_limit", 0, 1e9, &limit, e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
+	if (json_is_object(o))
+		TRY(json_opt_bool(o, m->where, "truncate", &cut, e));
+	if (cut)
+		return no_place(m, "truncate", e);
+	if (!bias || alpha != 1.702 || limit != 7)
+		return no_place(m, bias ? "swiglu_limit" : "attention_bias", e);
+	maker_u32(m, "attention.sliding_window", window);
+	maker_u32(m, "expert_feed_forward_length", m->s->ffn);
+	TRY(put_experts(m, NULL, 128, 4, e));
+	return check_layer_types(m, 2, e);
 }
 
 static int special_smollm3(const struct gguf_maker *m, struct err *e)
@@ -223,6 +248,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "gemma", special_gemma },       { "gemma2", special_gemma2 },
 		{ "gemma3", special_gemma3 },     { "phi3", special_phi3 },
 		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
+		{ "gpt-oss", special_gpt_oss },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		if (!strcmp(rows[i].arch, m->s->arch->name))

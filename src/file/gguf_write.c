@@ -106,11 +106,12 @@ static bool is_computed(const char *name) { return strstr(name, ".rotary_emb.inv
 
 static int base_type(const struct model_tensor *t)
 {
-	return t->kind == STORE_BLOCK ? t->ggml_type
-	       : t->kind == STORE_NF4 ? GGML_F16
-	       : t->dtype == DT_F32   ? GGML_F32
-	       : t->dtype == DT_BF16  ? GGML_BF16
-				      : GGML_F16;
+	return t->kind == STORE_BLOCK       ? t->ggml_type
+	       : t->ggml_type == GGML_MXFP4 ? GGML_MXFP4
+	       : t->kind == STORE_NF4       ? GGML_F16
+	       : t->dtype == DT_F32         ? GGML_F32
+	       : t->dtype == DT_BF16        ? GGML_BF16
+					    : GGML_F16;
 }
 
 static int tensor_type(const struct writer *w, const struct plan_tensor *p)

@@ -36,10 +36,11 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 		TRY(block_append_kv(t, c->kv, here, 0, k, &k, e));
 		TRY(block_append_kv(t, c->kv, here, 1, v, &v, e));
 	}
-	TRY(op_attention_apply(
-		t, q, k, v, c->starts, c->kstarts, c->nseq, m->windowed[c->index] ? m->window : 0,
-		m->attn_scale > 0 ? (float)m->attn_scale : 1.0f / sqrtf((float)m->head_dim),
-		(float)m->attn_cap, &o, e));
+	TRY(op_attention_apply(t, q, k, v, l->sinks, c->starts, c->kstarts, c->nseq,
+			       m->windowed[c->index] ? m->window : 0,
+			       m->attn_scale > 0 ? (float)m->attn_scale
+						 : 1.0f / sqrtf((float)m->head_dim),
+			       (float)m->attn_cap, &o, e));
 	TRY(block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, &h, e));
 	if (!m->experts)
 		return block_mlp(t, l, c, h, y_p, e);

@@ -121,7 +121,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					     LIN_EXPERT_GATE, LIN_EXPERT_UP,
 					     LIN_EXPERT_DOWN, LIN_SPARSE_ROUTER,
 					     LIN_SPARSE_W1,   LIN_SPARSE_W3,
-					     LIN_SPARSE_W2 };
+					     LIN_SPARSE_W2,   LIN_OSS_ROUTER };
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
 		const enum linear i = order[k];
@@ -140,6 +140,11 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		for (int64_t x = 0; x < linear_copies(c, i); x++)
 			TRY(add_linear(b, (int)index, i, x,
 				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
+		if (c->sinks && i == LIN_O) {
+			snprintf(rest, room, "self_attn.sinks");
+			TRY(stage_param_add(b, (int)index, name, 1, &c->heads, false, &l->sinks,
+					    e));
+		}
 		if (c->qk_norm && i <= LIN_K) {
 			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
 			const int64_t width = qk_norm_width(c, i);
@@ -195,7 +200,7 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	size_t n = layer ? NORM_COUNT + 2 : 3;
+	size_t n = layer ? NORM_COUNT + 3 : 3;
 	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
 		n += 5 * (size_t)linear_copies(c, l);
 	return n;

@@ -24,16 +24,23 @@ int experts_apply(struct tape *t, const struct layer *l, const struct layer_cont
 {
 	const struct model_config *m = &c->stage->cfg;
 	const bool sparse = m->expert_names == EXPERTS_SPARSE;
+	const enum linear router = sparse                           ? LIN_SPARSE_ROUTER
+				   : m->expert_names == EXPERTS_OSS ? LIN_OSS_ROUTER
+								    : LIN_ROUTER;
 	struct tensor *logits /* (N,E) */, *weight /* (N,K) */, *rows /* (M,C) */,
 		*gate /* (M,F) */, *up;
 	struct routing *r;
-	TRY(block_linear(t, l, c, sparse ? LIN_SPARSE_ROUTER : LIN_ROUTER, x, NULL, &logits, e));
+	TRY(block_linear(t, l, c, router, x, NULL, &logits, e));
 	TRY(op_route_apply(t, logits, m->top_k, m->experts_whole, c->sums, c->count, &r, &weight,
 			   e));
 	TRY(op_permute_apply(t, x, r, &rows, e));
 	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE, rows, r, &gate, e));
 	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP, rows, r, &up, e));
-	TRY(op_swiglu_apply(t, gate, up, &gate, e));
+	if (m->swiglu_limit > 0)
+		TRY(op_swiglu_oss_apply(t, gate, up, (float)m->swiglu_alpha, (float)m->swiglu_limit,
+					&gate, e));
+	else
+		TRY(op_swiglu_apply(t, gate, up, &gate, e));
 	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN, gate, r, &rows, e));
 	return op_unpermute_apply(t, rows, weight, h, r, y_p, e);
 }

@@ -31,7 +31,7 @@ const struct model_family *model_family_at(size_t i)
 static const char *const linear_names[LIN_COUNT] = {
 	"q_proj",    "k_proj",   "v_proj",       "o_proj", "gate_proj", "up_proj",
 	"down_proj", "qkv_proj", "gate_up_proj", "gate",   "gate_proj", "up_proj",
-	"down_proj", "gate",     "w1",           "w3",     "w2"
+	"down_proj", "gate",     "w1",           "w3",     "w2",        "router"
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -49,7 +49,8 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "block_sparse_moe.gate",
 						     "block_sparse_moe.experts.*.w1",
 						     "block_sparse_moe.experts.*.w3",
-						     "block_sparse_moe.experts.*.w2" };
+						     "block_sparse_moe.experts.*.w2",
+						     "mlp.router" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -62,8 +63,11 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && !c->experts
 	       : l == LIN_GATE_UP             ? c->fused_gate_up && !c->experts
 	       : l == LIN_DOWN                ? !c->experts
-	       : l <= LIN_EXPERT_DOWN         ? c->experts && c->expert_names == EXPERTS_MLP
-					      : c->experts && c->expert_names == EXPERTS_SPARSE;
+	       : !c->experts                  ? false
+	       : l == LIN_ROUTER              ? c->expert_names == EXPERTS_MLP
+	       : l == LIN_OSS_ROUTER          ? c->expert_names == EXPERTS_OSS
+	       : l <= LIN_EXPERT_DOWN         ? c->expert_names != EXPERTS_SPARSE
+					      : c->expert_names == EXPERTS_SPARSE;
 }
 
 int64_t linear_copies(const struct model_config *c, enum linear l)
@@ -109,7 +113,7 @@ bool linear_is_quantized(const char *name)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		const char *tail = linear_behind(l, name + at, &expert);
 		if (tail && !strcmp(tail, ".weight"))
-			return l != LIN_ROUTER && l != LIN_SPARSE_ROUTER;
+			return l != LIN_ROUTER && l != LIN_SPARSE_ROUTER && l != LIN_OSS_ROUTER;
 	}
 	return false;
 }
@@ -133,7 +137,8 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { c->experts, c->hidden },
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
-					     { c->hidden, c->intermediate } };
+					     { c->hidden, c->intermediate },
+					     { c->experts, c->hidden } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -168,7 +173,7 @@ bool linear_has_bias(const struct model_config *c, enum linear l)
 	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias
 	       : l == LIN_O               ? c->o_bias
 	       : l <= LIN_GATE_UP         ? c->mlp_bias
-					  : false;
+					  : c->expert_bias;
 }
 
 static int64_t own_parameters(const struct own_model *m, bool products)
@@ -197,6 +202,7 @@ static int64_t layer_parameters(const struct model_config *c, bool active)
 		return own_parameters(&c->own, false) / c->layers;
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->hidden : 0;
+	n += c->sinks ? c->heads : 0;
 	if (c->qk_norm)
 		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
@@ -454,6 +460,8 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	}
 	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
 		return c->qk_norm ? 1 : -1;
+	if (!strcmp(rest, "self_attn.sinks"))
+		return c->sinks ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t expert;
 		const char *tail = linear_behind(l, rest, &expert);

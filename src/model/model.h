@@ -40,11 +40,13 @@ enum linear {
 	LIN_SPARSE_W1,
 	LIN_SPARSE_W3,
 	LIN_SPARSE_W2,
+	LIN_OSS_ROUTER, /* as gpt-oss names it */
 	LIN_COUNT
 };
 
-/* The names of a router and experts, as Qwen 2 and 3 have them or as Mixtral. */
-enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE };
+/* The names of a router and experts, as Qwen 2 and 3 have them, as Mixtral, or as gpt-oss, whose
+ * experts are named as Qwen's here (file/model_file.h). */
+enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS };
 
 /* Before attention and MLP (Llama), behind both (OLMo 2), or both before and behind under the names
  * of Gemma 2 or of GLM-4. */
@@ -78,6 +80,11 @@ struct model_config {
 	int64_t experts, top_k;
 	bool experts_whole;
 	enum expert_names expert_names;
+	/* Of gpt-oss: biases of router and experts, a gain and a limit in the SwiGLU (0: none), a
+	 * sink for each head */
+	bool expert_bias;
+	double swiglu_alpha, swiglu_limit;
+	bool sinks;
 	/* factor on the loss that balances experts, where the model's configuration has one */
 	double router_loss;
 	double attn_cap, logit_cap;          /* soft caps on scores and logits; 0: none */

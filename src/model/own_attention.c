@@ -84,7 +84,7 @@ static int forward(struct own_run *r, const struct own_block *b, struct tensor *
 		TRY(op_rope_apply(r->t, q, &rope, &q, e));
 		TRY(op_rope_apply(r->t, k, &rope, &k, e));
 	}
-	TRY(op_attention_apply(r->t, q, k, v, sl->starts, sl->starts, sl->b.nseq, 0,
+	TRY(op_attention_apply(r->t, q, k, v, NULL, sl->starts, sl->starts, sl->b.nseq, 0,
 			       1.0f / sqrtf((float)head_dim(b)), 0, &o, e));
 	return project(r, b, o, 0, y_p, e);
 }

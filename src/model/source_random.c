@@ -25,6 +25,8 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 		*t = (struct source_tensor){ .ndim = 2, .shape = { c->vocab, c->hidden } };
 		return 1;
 	}
+	if (strstr(name, ".sinks"))
+		t->shape[0] = c->heads;
 	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
 		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
 	int at = 0;

@@ -61,7 +61,8 @@ struct stage_options {
 };
 
 struct layer {
-	struct param *norm[NORM_COUNT], *qnorm, *knorm; /* NULL: the family has none there */
+	/* NULL: the family has none there */
+	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks;
 	struct linear_part lin[LIN_COUNT];
 	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */
 };

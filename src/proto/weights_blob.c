@@ -4,6 +4,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "file/fused.h"
+#include "file/ggml_blocks.h"
 #include "tensor/quant.h"
 
 #include <sodium.h>
@@ -57,7 +59,10 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 	memcpy(h->name, t->name, strlen(t->name) + 1);
 	const void *raw;
 	struct err ignored = { 0 };
-	if (t->kind == STORE_NF4) {
+	if (t->kind == STORE_NF4 && t->ggml_type == GGML_MXFP4) { /* its view is expensive */
+		h->nf4 = h->doubled = true;
+		h->block = MX_BLOCK;
+	} else if (t->kind == STORE_NF4) {
 		struct nf4_view v;
 		TRY(model_file_nf4(f, t, &v, e));
 		h->nf4 = true;

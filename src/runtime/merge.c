@@ -11,6 +11,7 @@
 #include "file/output.h"
 #include "file/safetensors.h"
 #include "model/stage.h"
+#include "runtime/merge_fused.h"
 #include "runtime/model_folder.h"
 #include "runtime/runtime.h"
 
@@ -138,6 +139,8 @@ static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, ui
 			    struct err *e)
 {
 	struct merger *m = ctx;
+	if (s->user)
+		return merge_fused_bytes(s, off, n, dst, merged_rows, m, e);
 	uint64_t size = dtype_size(s->dtype), cols = s->ndim == 2 ? (uint64_t)s->shape[1] : 1,
 		 row_bytes = cols * size;
 	uint64_t row0 = off / row_bytes, row1 = (off + n + row_bytes - 1) / row_bytes,
@@ -176,26 +179,31 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 {
 	static const char mark[] = "{\"written_by\": \"heteroshard merge\"}\n";
 	size_t n = 0;
-	struct st_spec *spec = mem_array(model_file_count(m->file), sizeof *spec);
+	const size_t most = model_file_count(m->file) + 4 * (size_t)m->cfg.layers;
+	struct st_spec *spec = mem_array(most, sizeof *spec);
 	if (!spec)
-		return err_nomem(e, model_file_count(m->file) * sizeof *spec, "the tensors");
+		return err_nomem(e, most * sizeof *spec, "the tensors");
 	for (size_t i = 0; i < model_file_count(m->file); i++) {
 		const struct model_tensor *t = model_file_tensor(m->file, i);
-		if (model_knows_tensor(&m->cfg, t->name) != 1)
+		if (model_knows_tensor(&m->cfg, t->name) == 1)
+			m->all++;
+		if (model_knows_tensor(&m->cfg, t->name) != 1 || merge_is_fused(&m->cfg, t->name))
 			continue;
 		spec[n] = (struct st_spec){ .name = t->name,
 					    .dtype = dtype_of(m, t),
 					    .ndim = t->ndim };
 		memcpy(spec[n++].shape, t->shape, sizeof t->shape);
 	}
-	m->all = n;
+	const enum dtype usual = m->o->as_base ? usual_dtype(m) : m->o->dtype;
 	char path[4096];
 	snprintf(path, sizeof path, "%s/model.safetensors", dir);
-	int rc = st_write(path, spec, n, NULL, tensor_bytes_out, m, e);
+	int rc = merge_fused_specs(&m->cfg, usual, &m->arena, spec, &n, e);
+	if (!rc)
+		rc = st_write(path, spec, n, NULL, tensor_bytes_out, m, e);
 	mem_free(spec);
 	if (rc < 0)
 		return rc;
-	TRY(model_folder_write(m->file, dir, m->o->as_base ? usual_dtype(m) : m->o->dtype, e));
+	TRY(model_folder_write(m->file, dir, usual, e));
 	/* by this mark --force knows what it may replace */
 	return atomic_write_in(dir, MERGE_MARK, mark, sizeof mark - 1, e);
 }

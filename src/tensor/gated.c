@@ -14,20 +14,19 @@ void gated_shape(const struct tape *t, const struct op_args *a, struct tensor *y
 
 int gated_forward(struct tape *t, struct tape_node *n, enum dev_kernel k, struct err *e)
 {
-	const union dev_arg a[] = { { .b = n->y->at },
-				    { .b = n->a.x[0]->at },
-				    { .b = n->a.x[1]->at },
-				    { .i = tensor_count(n->y) } };
+	const union dev_arg a[] = { { .b = n->y->at },      { .b = n->a.x[0]->at },
+				    { .b = n->a.x[1]->at }, { .i = tensor_count(n->y) },
+				    { .f = n->a.f[0] },     { .f = n->a.f[1] } };
 	return dev_launch(t->dev, k, n->y->dtype, a, e);
 }
 
 int gated_backward(struct tape *t, struct tape_node *n, enum dev_kernel k, struct err *e)
 {
 	struct tensor *gate = n->a.x[0], *up = n->a.x[1];
-	const union dev_arg a[] = {
-		{ .b = gate->at }, { .b = up->at }, { .b = n->y->grad->at },
-		{ .b = gate->at }, { .b = up->at }, { .i = tensor_count(n->y) }
-	};
+	const union dev_arg a[] = { { .b = gate->at },       { .b = up->at },
+				    { .b = n->y->grad->at }, { .b = gate->at },
+				    { .b = up->at },         { .i = tensor_count(n->y) },
+				    { .f = n->a.f[0] },      { .f = n->a.f[1] } };
 	TRY(dev_launch(t->dev, k, n->y->dtype, a, e));
 	struct tensor *in[2] = { gate, up };
 	for (int i = 0; i < 2; i++) {

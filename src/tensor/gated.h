@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gated.h - what the ops y = f(gate) * up share (Shazeer 2020, "GLU Variants Improve Transformer");
- * each has kernels of its own. gate, up and y are (N,F). The gradients are written over gate and
- * up, which are not needed afterwards. */
+ * each has kernels of its own, some of which take two numbers more, a.f. gate, up and y are (N,F).
+ * The gradients are written over gate and up, which are not needed afterwards. */
 #ifndef HS_TENSOR_GATED_H
 #define HS_TENSOR_GATED_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_attention.c - causal attention over sequences in a row; see attn_fwd and
- * attn_bwd in kernel.def. */
+/* op_attention.c - causal attention over sequences in a row; see attn_fwd, attn_bwd and sink_fwd in
+ * kernel.def. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
@@ -21,10 +21,11 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	/* q (N,H,D), k and v (Nk,G,D), y (N,H*D) */
 	const struct tensor *q = n->a.x[0], *k = n->a.x[1], *v = n->a.x[2];
 	int64_t rows = q->dim[0], h = q->dim[1], d = q->dim[2], g = k->dim[1], lse[2] = { h, rows };
-	if (t->record)
+	const bool kept = t->record || n->a.p[0];
+	if (kept)
 		TRY(tape_new(t, t->mem, DT_F32, 2, lse, &n->saved[0], e));
 	const union dev_arg a[] = { { .b = n->y->at },
-				    { .b = t->record ? n->saved[0]->at : DEV_NONE },
+				    { .b = kept ? n->saved[0]->at : DEV_NONE },
 				    { .b = q->at },
 				    { .b = k->at },
 				    { .b = v->at },
@@ -42,7 +43,33 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .i = n->a.i[WINDOW] },
 				    { .f = n->a.f[0] },
 				    { .f = n->a.f[1] } };
-	return dev_launch(t->dev, K_attn_fwd, t->act, a, e);
+	TRY(dev_launch(t->dev, K_attn_fwd, t->act, a, e));
+	if (!n->a.p[0])
+		return 0;
+	const union dev_arg sink[] = { { .b = n->y->at },
+				       { .b = n->saved[0]->at },
+				       { .b = n->a.p[0]->w.data },
+				       { .i = rows },
+				       { .i = h },
+				       { .i = d } };
+	return dev_launch(t->dev, K_sink_fwd, t->act, sink, e);
+}
+
+static int sink_backward(struct tape *t, struct tape_node *n, struct err *e)
+{
+	const struct tensor *q = n->a.x[0];
+	struct param *sink = n->a.p[0];
+	if (!sink || !sink->trainable)
+		return 0;
+	const union dev_arg a[] = { { .b = DEV_REF(sink->grad, 0) },
+				    { .b = n->y->grad->at },
+				    { .b = n->y->at },
+				    { .b = n->saved[0]->at },
+				    { .b = sink->w.data },
+				    { .i = q->dim[0] },
+				    { .i = q->dim[1] },
+				    { .i = q->dim[2] } };
+	return dev_launch(t->dev, K_sink_bwd, t->act, a, e);
 }
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
@@ -56,6 +83,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 		if (acc)
 			return err_set(e, ERR_INTERNAL, "attention: an input that is used twice");
 	}
+	TRY(sink_backward(t, n, e));
 	struct dmem_mark m = dmem_mark(t->scratch);
 	struct dev_ref delta; /* (H,N) f32 */
 	TRY(dmem_take(t->scratch, (size_t)(h * rows) * 4, &delta, e));
@@ -109,11 +137,13 @@ const struct op op_attention = { .name = "attention",
 				 .bytes = bytes };
 
 int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
-		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
-		       float scale, float cap, struct tensor **y_p, struct err *e)
+		       struct param *sinks, struct dev_ref starts, struct dev_ref kstarts,
+		       int64_t nseq, int64_t window, float scale, float cap, struct tensor **y_p,
+		       struct err *e)
 {
 	return tape_apply(t, &op_attention,
 			  &(struct op_args){ .x = { q, k, v },
+					     .p = { sinks },
 					     .r = { starts, kstarts },
 					     .i = { nseq, window },
 					     .f = { scale, cap } },

@@ -46,13 +46,18 @@ int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct pa
 struct op_args op_linear_args(struct tensor *x, struct param *w, struct param *bias,
 			      const struct lora *lora, uint64_t key, struct tensor *residual);
 /* q (N,H,D), k and v (Nk,G,D) -> y (N,H*D). starts, kstarts (S+1) i32, S = nseq (kernel.def,
- * attn_fwd); backward needs them equal. cap: soft cap on scores, or 0. */
+ * attn_fwd); backward needs them equal. sinks (H): one more score of each head without a value
+ * (sink_fwd), or NULL. cap: soft cap on scores, or 0. */
 int op_attention_apply(struct tape *t, struct tensor *q, struct tensor *k, struct tensor *v,
-		       struct dev_ref starts, struct dev_ref kstarts, int64_t nseq, int64_t window,
-		       float scale, float cap, struct tensor **y_p, struct err *e);
+		       struct param *sinks, struct dev_ref starts, struct dev_ref kstarts,
+		       int64_t nseq, int64_t window, float scale, float cap, struct tensor **y_p,
+		       struct err *e);
 /* y (N,F) = silu(gate (N,F)) * up (N,F) */
 int op_swiglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		    struct err *e);
+/* The same with gate and up clamped at limit, a gain in the sigmoid, and up + 1 (gpt-oss). */
+int op_swiglu_oss_apply(struct tape *t, struct tensor *gate, struct tensor *up, float alpha,
+			float limit, struct tensor **y_p, struct err *e);
 /* y (N,F) = gelu(gate (N,F)) * up (N,F), gelu by tanh */
 int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		   struct err *e);

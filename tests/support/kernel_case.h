@@ -68,6 +68,10 @@ void case_swap_axes(struct tensors *ts, enum dtype t);
 void case_pool_fwd(struct tensors *ts, enum dtype t);
 void case_pool_bwd(struct tensors *ts, enum dtype t);
 
+void case_swiglu_oss_fwd(struct tensors *ts, enum dtype t);
+void case_swiglu_oss_bwd(struct tensors *ts, enum dtype t);
+void case_sink_fwd(struct tensors *ts, enum dtype t);
+void case_sink_bwd(struct tensors *ts, enum dtype t);
 void case_route_fwd(struct tensors *ts, enum dtype t);
 void case_route_bwd(struct tensors *ts, enum dtype t);
 void case_combine_fwd(struct tensors *ts, enum dtype t);

@@ -173,3 +173,105 @@ void case_combine_bwd(struct tensors *ts, enum dtype t)
 		mem_free(ww);
 	}
 }
+
+/* ---- gpt-oss ---- */
+
+enum { ALPHA = 2, LIMIT = 3 }; /* a number no sample is near of counts as none */
+
+/* No sample within a step of the limit, where the derivative jumps. */
+static struct tensor64 *off_limit(struct tensors *ts, enum dtype t, int64_t n)
+{
+	struct tensor64 *x = tensor_normal(ts, t, n, 2);
+	struct err e = { 0 };
+	for (int64_t i = 0; i < n; i++) {
+		if (fabs(fabs(x->v[i]) - LIMIT) > 0.05)
+			continue;
+		const float v = 1;
+		uint32_t bytes = 0;
+		dtype_from_f32(t, &v, &bytes, 1);
+		x->v[i] = 1;
+		assert_int_equal(dev_upload(DEV_REF(x->b, (size_t)i * dtype_size(t)), &bytes,
+					    dtype_size(t), &e),
+				 0);
+	}
+	return x;
+}
+
+void case_swiglu_oss_fwd(struct tensors *ts, enum dtype t)
+{
+	ts->floor = 1;
+	for (size_t s = 0; s < ARRAY_LEN(case_lengths); s++) {
+		const int64_t n = case_lengths[s];
+		struct tensor64 *g = off_limit(ts, t, n), *u = off_limit(ts, t, n),
+				*y = tensor_nan(ts, t, n);
+		double *want = nans(n);
+		LAUNCH(ts, K_swiglu_oss_fwd, t, AB(y), AB(g), AB(u), AI(n), AF(ALPHA), AF(LIMIT));
+		ref_swiglu_oss_fwd(want, g->v, u->v, n, ALPHA, LIMIT);
+		tensor_check(ts, y, want, rel_of(t), 1e-6, "swiglu_oss_fwd %lld", (long long)n);
+		mem_free(want);
+	}
+}
+
+void case_swiglu_oss_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(case_lengths) * 3; s++) {
+		const int64_t n = case_lengths[s / 3], alias = (int64_t)(s % 3);
+		struct tensor64 *dy = tensor_normal(ts, t, n, 1), *g = off_limit(ts, t, n),
+				*u = off_limit(ts, t, n);
+		struct tensor64 *dg = alias == 1   ? dy
+				      : alias == 2 ? g
+						   : tensor_nan(ts, t, n),
+				*du = alias ? u : tensor_nan(ts, t, n);
+		double *wg = nans(n), *wu = nans(n);
+		ref_swiglu_oss_bwd(wg, wu, dy->v, g->v, u->v, n, ALPHA, LIMIT);
+		LAUNCH(ts, K_swiglu_oss_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n),
+		       AF(ALPHA), AF(LIMIT));
+		tensor_check(ts, dg, wg, rel_of(t), 1e-5, "swiglu_oss_bwd dgate %lld",
+			     (long long)n);
+		tensor_check(ts, du, wu, rel_of(t), 1e-5, "swiglu_oss_bwd dup %lld", (long long)n);
+		mem_free(wg);
+		mem_free(wu);
+	}
+}
+
+static const struct {
+	int64_t n, h, d;
+} heads[] = { { 1, 1, 2 }, { 7, 3, 16 }, { 61, 4, 64 }, { 33, 8, 17 } };
+
+void case_sink_fwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(heads); s++) {
+		const int64_t n = heads[s].n, h = heads[s].h, d = heads[s].d;
+		struct tensor64 *o = tensor_normal(ts, t, n * h * d, 1),
+				*lse = tensor_normal(ts, DT_F32, h * n, 3),
+				*sink = tensor_normal(ts, DT_F32, h, 3);
+		double *wo = copy(o), *wl = copy(lse);
+		ref_sink_fwd(wo, wl, sink->v, n, h, d);
+		LAUNCH(ts, K_sink_fwd, t, AB(o), AB(lse), AB(sink), AI(n), AI(h), AI(d));
+		tensor_check(ts, o, wo, rel_of(t), fmax(small_of(t), 1e-30),
+			     "sink_fwd %lldx%lldx%lld", (long long)n, (long long)h, (long long)d);
+		tensor_check(ts, lse, wl, 2e-6, 2e-6, "sink_fwd lse %lldx%lld", (long long)n,
+			     (long long)h);
+		mem_free(wo);
+		mem_free(wl);
+	}
+}
+
+void case_sink_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(heads); s++) {
+		const int64_t n = heads[s].n, h = heads[s].h, d = heads[s].d;
+		struct tensor64 *o = tensor_normal(ts, t, n * h * d, 1),
+				*dout = tensor_normal(ts, t, n * h * d, 1),
+				*lse = tensor_normal(ts, DT_F32, h * n, 1),
+				*sink = tensor_normal(ts, DT_F32, h, 1),
+				*dsink = tensor_normal(ts, DT_F32, h, 1);
+		double *want = copy(dsink);
+		ref_sink_bwd(want, dout->v, o->v, lse->v, sink->v, n, h, d);
+		LAUNCH(ts, K_sink_bwd, t, AB(dsink), AB(dout), AB(o), AB(lse), AB(sink), AI(n),
+		       AI(h), AI(d));
+		tensor_check(ts, dsink, want, 1e-4, 1e-3, "sink_bwd %lldx%lldx%lld", (long long)n,
+			     (long long)h, (long long)d);
+		mem_free(want);
+	}
+}

@@ -198,6 +198,48 @@ void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *
 	}
 }
 
+void ref_swiglu_oss_fwd(double *y, const double *gate, const double *up, int64_t n, double alpha,
+			double limit)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double g = fmin(gate[i], limit), u = fmax(-limit, fmin(up[i], limit));
+		y[i] = g / (1 + exp(-alpha * g)) * (u + 1);
+	}
+}
+
+void ref_swiglu_oss_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+			const double *up, int64_t n, double alpha, double limit)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double g = fmin(gate[i], limit), u = fmax(-limit, fmin(up[i], limit)),
+			     s = 1 / (1 + exp(-alpha * g));
+		const bool over = gate[i] > limit, out = fabs(up[i]) > limit;
+		dgate[i] = over ? 0 : dy[i] * (u + 1) * (s + alpha * g * s * (1 - s));
+		dup[i] = out ? 0 : dy[i] * g * s;
+	}
+}
+
+void ref_sink_fwd(double *o, double *lse, const double *sink, int64_t n, int64_t h, int64_t d)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t k = 0; k < h; k++) {
+			double *l = &lse[k * n + i];
+			for (int64_t j = 0; j < d; j++)
+				o[(i * h + k) * d + j] /= 1 + exp(sink[k] - *l);
+			*l += log1p(exp(sink[k] - *l));
+		}
+}
+
+void ref_sink_bwd(double *dsink, const double *dout, const double *o, const double *lse,
+		  const double *sink, int64_t n, int64_t h, int64_t d)
+{
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t k = 0; k < h; k++)
+			for (int64_t j = 0; j < d; j++)
+				dsink[k] -= exp(sink[k] - lse[k * n + i]) *
+					    dout[(i * h + k) * d + j] * o[(i * h + k) * d + j];
+}
+
 static double gelu(double x)
 {
 	/* (1 + tanh u) / 2, without loss of digits */

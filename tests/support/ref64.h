@@ -34,6 +34,15 @@ void ref_attn_bwd(double *dq, double *dk, double *dv, const double *dout, const 
 void ref_swiglu_fwd(double *y, const double *gate, const double *up, int64_t n);
 void ref_swiglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
 		    const double *up, int64_t n);
+void ref_swiglu_oss_fwd(double *y, const double *gate, const double *up, int64_t n, double alpha,
+			double limit);
+void ref_swiglu_oss_bwd(double *dgate, double *dup, const double *dy, const double *gate,
+			const double *up, int64_t n, double alpha, double limit);
+/* o and lse as they were before; both are changed */
+void ref_sink_fwd(double *o, double *lse, const double *sink, int64_t n, int64_t h, int64_t d);
+/* subtracts from dsink */
+void ref_sink_bwd(double *dsink, const double *dout, const double *o, const double *lse,
+		  const double *sink, int64_t n, int64_t h, int64_t d);
 void ref_geglu_fwd(double *y, const double *gate, const double *up, int64_t n);
 void ref_geglu_bwd(double *dgate, double *dup, const double *dy, const double *gate,
 		   const double *up, int64_t n);

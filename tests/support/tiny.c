@@ -200,6 +200,8 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 					add_spec(&l, dim[0], 0, "%s.bias", module);
 			}
 		}
+		if (c->sinks)
+			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
 		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm; k++)
 			add_spec(&l, qk_norm_width(c, k), 0,
 				 "model.layers.%d.self_attn.%c_norm.weight", i, "qk"[k]);

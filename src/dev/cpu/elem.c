@@ -67,20 +67,30 @@ int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, stru
 	return 0;
 }
 
-/* y = f(gate) * up, or with `back` the gradients of both. */
-static int gated(struct cpu *c, enum dtype t, const union dev_arg *a, bool back, cpu_chunk_fn chunk)
+/* y = f(gate) * up, or with `back` the gradients of both. `f`: two numbers more, or NULL. */
+static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool back,
+		      const union dev_arg *f, cpu_chunk_fn chunk)
 {
 	const union dev_arg *in = a + 1 + back;
 	struct elem x = { .out = cpu_ptr(a[0]),
 			  .in = { cpu_ptr(in[0]), cpu_ptr(in[1]) },
 			  .n = in[2 + back].i,
 			  .bf = t == DT_BF16 };
+	if (f) {
+		x.f[0] = f[0].f;
+		x.f[1] = f[1].f;
+	}
 	if (back) {
 		x.out2 = cpu_ptr(a[1]);
 		x.in[2] = cpu_ptr(in[2]);
 	}
 	cpu_par(c, chunks(x.n), chunk, &x);
 	return 0;
+}
+
+static int gated(struct cpu *c, enum dtype t, const union dev_arg *a, bool back, cpu_chunk_fn chunk)
+{
+	return gated_with(c, t, a, back, NULL, chunk);
 }
 
 INLINE void swiglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
@@ -118,6 +128,48 @@ int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a,
 {
 	(void)e;
 	return gated(c, t, a, true, swiglu_bwd_chunk);
+}
+
+INLINE void swiglu_oss_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const vf one = v_set(1.0f), alpha = v_set(x->f[0]), most = v_set(x->f[1]);
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
+		g = v_sel(g > most, most, g);
+		u = v_sel(u > most, most, v_sel(u < -most, -most, u));
+		stm(x->out, i, g / (one + v_exp(-alpha * g)) * (u + one), m, bf);
+	}
+}
+BY_DTYPE(swiglu_oss_fwd)
+
+int CPU_SYM(cpu_swiglu_oss_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated_with(c, t, a, false, a + 4, swiglu_oss_fwd_chunk);
+}
+
+INLINE void swiglu_oss_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+{
+	const vf one = v_set(1.0f), alpha = v_set(x->f[0]), most = v_set(x->f[1]);
+	for (int64_t i = i0; i < i1; i += VW) {
+		int64_t m = i1 - i;
+		vf dy = ldm(x->in[0], i, m, bf), g0 = ldm(x->in[1], i, m, bf),
+		   u0 = ldm(x->in[2], i, m, bf);
+		vf g = v_sel(g0 > most, most, g0);
+		vf u = v_sel(u0 > most, most, v_sel(u0 < -most, -most, u0));
+		vf s = one / (one + v_exp(-alpha * g));
+		vf dg = dy * (u + one) * s * (one + alpha * g * (one - s));
+		stm(x->out, i, v_keep(~(g0 > most), dg), m, bf);
+		stm(x->out2, i, v_keep(~((u0 > most) | (u0 < -most)), dy * g * s), m, bf);
+	}
+}
+BY_DTYPE(swiglu_oss_bwd)
+
+int CPU_SYM(cpu_swiglu_oss_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated_with(c, t, a, true, a + 6, swiglu_oss_bwd_chunk);
 }
 
 /* 1/(1+e^-2u), u = sqrt(2/pi) (g + 0.044715 g^3): half of 1 + tanh u. */

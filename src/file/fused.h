@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fused.h - the experts of gpt-oss: a Hugging Face folder has those of a layer in one tensor, as
+ * `mlp.experts.gate_up_proj` [E, in, out] or in MXFP4 as `..._blocks` [E, out, in/32, 16] and
+ * `..._scales` [E, out, in/32], gate and up row by row. They are presented as those of Qwen: a
+ * matrix [out, in] and a bias [out] of each expert's gate_proj, up_proj and down_proj.
+ *
+ * MXFP4 (Open Compute Project, OCP Microscaling Formats 1.0, 2023): numbers of 4 bits (E2M1) in
+ * blocks of 32 along a row with a scale of 8 bits, a power of two. That is what a matrix in 4 bits
+ * with doubly quantised scales is (model_file.h, nf4_view) with other tables: so it is one,
+ * exactly. Here the number in the low nibble comes first. */
+#ifndef HS_FILE_FUSED_H
+#define HS_FILE_FUSED_H
+
+#include "file/model_file.h"
+
+struct err;
+
+enum fused_kind { FUSED_NOT, FUSED_PLAIN, FUSED_BIAS, FUSED_BLOCKS, FUSED_SCALES };
+enum { MX_BLOCK = 32, MX_BYTES = 16 };
+
+/* Which rows of the experts' tensor are one module of one expert: first, first + step, ... */
+struct fused {
+	enum fused_kind kind;
+	int64_t expert, first, step;
+};
+
+/* What a tensor of the folder holds; parts_p: 2 of gate and up, 1 of down. */
+enum fused_kind fused_find(const char *name, int *parts_p);
+/* "model.layers.3.mlp.experts.5.up_proj.weight" from the tensor's own name; part 0: gate or down,
+ * 1: up. */
+void fused_name(const char *name, int64_t expert, int part, char *out, size_t room);
+/* Of a tensor with these dimensions: the number of experts, and rows and columns of the part. Not
+ * of scales. */
+int fused_shape(const char *where, const char *name, enum fused_kind k, int parts, int ndim,
+		const int64_t *dim, int64_t *experts_p, int64_t shape_p[2], struct err *e);
+
+/* The two tables of MXFP4, as in nf4_view. */
+extern const float mx_code[16];
+const float *mx_scales(void);
+/* Blocks to float32; n is a multiple of 32. */
+void mx_expand(const uint8_t *blocks, const uint8_t *scales, float *dst, uint64_t n);
+/* The view of a matrix of `rows` rows of `columns` numbers; row i is at blocks + i * block_step and
+ * scales + i * scale_step bytes. *memory_p: what it points into, to be freed. */
+int mx_view(const uint8_t *blocks, uint64_t block_step, const uint8_t *scales, uint64_t scale_step,
+	    int64_t rows, int64_t columns, struct nf4_view *v_p, uint8_t **memory_p, struct err *e);
+
+#endif
