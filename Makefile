@@ -144,7 +144,7 @@ $(SHARED): $(OBJ) packaging/libheteroshard.map
 	@echo "  LD $@"
 	@$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic $(LDFLAGS) \
 		-Wl,--version-script=packaging/libheteroshard.map \
-		$(filter-out $(BUILD)/cli/%,$(OBJ)) $(LDLIBS) -o $@
+		$(filter-out $(BUILD)/cli/%,$(OBJ)) $(LINK_FIRST) $(LDLIBS) -o $@
 
 $(BIN): $(BUILD)/cli/main.o $(LIB)
 	@echo "  LD $@"

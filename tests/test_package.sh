@@ -192,6 +192,16 @@ if [ -n "$wheel" ]; then
 	python3 -m venv "$tmp/venv" && "$tmp/venv/bin/pip" install -q --no-index "$wheel" &&
 		"$tmp/venv/bin/heteroshard" --version >"$tmp/out" 2>"$tmp/err"
 	check "pip installs the wheel, and it starts"
+	site=$(echo "$tmp"/venv/lib/python3*/site-packages)
+	for p in "${HS_PYTHON:-}" python3 /usr/bin/python3; do
+		[ -n "$p" ] && "$p" -c 'import cffi, numpy' 2>/dev/null || continue
+		(unset HETEROSHARD_LIBRARY && PYTHONPATH=$site "$p" -c 'import heteroshard as hs
+m = hs.Model("input 2; linear 1; mse")
+r = hs.train(m, [([1.0, 2.0], [3.0])] * 8, max_steps=3)
+print(hs.__file__, r.loss)') >"$tmp/out" 2>"$tmp/err"
+		check "the wheel's package trains in Python"
+		break
+	done
 fi
 echo "1..$n"
 exit $failed

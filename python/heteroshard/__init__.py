@@ -55,7 +55,7 @@ def _declarations(text: str) -> str:
 def _open() -> tuple[cffi.FFI, Any]:
     here = os.path.dirname(os.path.abspath(__file__))
     near = [
-        os.path.join(here, "heteroshard.h"),
+        os.path.join(here, "lib/heteroshard/heteroshard.h"),
         os.path.join(here, "../../include/heteroshard.h"),
         "/usr/local/include/heteroshard.h",
         "/usr/include/heteroshard.h",
@@ -65,7 +65,7 @@ def _open() -> tuple[cffi.FFI, Any]:
     with open(header, encoding="utf-8") as f:
         text = f.read()
     ffi.cdef(_declarations(text.replace("#ifdef __cplusplus\n}\n#endif", "")))
-    own = os.path.join(here, "libheteroshard.so.0")
+    own = os.path.join(here, "lib/heteroshard/libheteroshard.so.0")
     lib = ffi.dlopen(
         os.environ.get("HETEROSHARD_LIBRARY")
         or (own if os.path.exists(own) else "libheteroshard.so.0")

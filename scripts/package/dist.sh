@@ -63,9 +63,12 @@ ${cc#ccache } -O2 -fPIC -shared -nostdlib -w -fvisibility=hidden \
 	-Wl,-soname,libheteroshard-compat.so scripts/package/compat.c -o "$compat" -lc
 # The libraries that were apart before glibc 2.34 are named: the program does not use them itself.
 old="-Wl,--no-as-needed $PWD/$compat -l:libpthread.so.0 -l:libdl.so.2 -l:librt.so.1"
-place="-Wl,--as-needed -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib/heteroshard'"
+# The program finds its libraries beside its folder, and libheteroshard.so.0 those beside itself.
+place="-Wl,--as-needed -Wl,--disable-new-dtags"
+place="$place,-rpath,'\$\$ORIGIN/../lib/heteroshard',-rpath,'\$\$ORIGIN'"
 flags=(CC="$cc" MPI=0 EDIT_PKG=libedit DEPS_OK= OPT="-O2 -g1" LINK_FIRST="$old $place")
 make --no-print-directory -j"$(nproc)" BUILD="$build" "${flags[@]}" "$build/heteroshard" \
+	"$build/libheteroshard.so.0" \
 	>"$build/log" 2>&1 || {
 	tail -n 20 "$build/log" >&2
 	exit 1
@@ -96,9 +99,11 @@ for p in core dot_layout pango; do
 	extra+=(--extra "$f=lib/heteroshard/graphviz/libgvplugin_$p.so.6")
 done
 cp "$build/heteroshard" "$build/stripped"
+cp "$build/libheteroshard.so.0" "$build/stripped.so"
 strip=$triple-strip
 command -v "$strip" >/dev/null || strip=strip
-"$strip" --strip-unneeded "$build/stripped"
+"$strip" --strip-unneeded "$build/stripped" "$build/stripped.so"
+extra+=(--extra "$build/stripped.so=lib/heteroshard/libheteroshard.so.0")
 scripts/package/lower.py "$build/stripped" "$tree" --lib "$build" \
 	--lib "$root/usr/lib/$triple" --lib "$root/lib/$triple" --lib "$root/usr/lib/$triple/blas" \
 	"${extra[@]}" --known "$stubs"/* >"$build/files"
@@ -109,6 +114,7 @@ awk '/^libgvplugin_/ { on = $1 ~ /_(core|dot_layout|pango)\.so/ } on' \
 # ---- what belongs beside it, and licences ----
 run=$tree/bin/heteroshard
 [ "$arch" = "$(uname -m)" ] || run="qemu-$arch-static -L $root $run"
+cp include/heteroshard.h "$tree/lib/heteroshard/"
 make --no-print-directory install-data BUILD="$build" "${flags[@]}" PAGES_BY="$run" \
 	DESTDIR="$tree" PREFIX= >/dev/null
 package_of() { # FILE: the package that it is from
@@ -127,7 +133,7 @@ cp LICENSE "$tree/licences/heteroshard"
 	echo "lib/heteroshard are those of Debian packages; the licence of each is in licences/."
 	echo
 	while read -r target source; do
-		case $target in *compat* | bin/*) continue ;; esac
+		case $target in *compat* | bin/* | */libheteroshard.so*) continue ;; esac
 		package=$(package_of "$source")
 		copyright=$root/usr/share/doc/$package/copyright
 		[ -f "$copyright" ] || { echo "dist: no licence of $source" >&2; exit 1; }

@@ -4,8 +4,9 @@
 
     scripts/package/wheel.py FOLDER VERSION ARCH
 
-FOLDER holds the tarball (it is made when it is not there) and gets the wheel. The wheel has no
-Python in it but a start that replaces itself by the program. The tag says glibc 2.28 (PEP 600)."""
+FOLDER holds the tarball (it is made when it is not there) and gets the wheel. The wheel has
+the program, with a start that replaces itself by it, and the package of python/heteroshard with the
+library that it needs; cffi and NumPy are its extra `python`. The tag says glibc 2.28 (PEP 600)."""
 
 import base64
 import csv
@@ -18,17 +19,18 @@ import tarfile
 import time
 import zipfile
 
-START = '''"""Starts the program heteroshard that this package holds."""
+START = '''#!python
+"""Starts the program heteroshard that this package holds, without importing the package."""
 
+import importlib.util
 import os
 import sys
 
-
-def main():
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "heteroshard")
-    if not os.access(program, os.X_OK):
-        os.chmod(program, 0o755)
-    os.execv(program, ["heteroshard"] + sys.argv[1:])
+found = importlib.util.find_spec("heteroshard")
+program = os.path.join(found.submodule_search_locations[0], "bin", "heteroshard")
+if not os.access(program, os.X_OK):
+    os.chmod(program, 0o755)
+os.execv(program, ["heteroshard"] + sys.argv[1:])
 '''
 
 
@@ -44,7 +46,10 @@ def main():
             stdout=subprocess.DEVNULL,
         )
     info = f"heteroshard-{version}.dist-info"
-    files = {"heteroshard/__init__.py": (START.encode(), 0o644)}
+    files = {f"heteroshard-{version}.data/scripts/heteroshard": (START.encode(), 0o755)}
+    package = os.path.join(here, "../../python/heteroshard")
+    for f in ("__init__.py", "py.typed"):
+        files["heteroshard/" + f] = (open(os.path.join(package, f), "rb").read(), 0o644)
     with tarfile.open(tarball) as t:
         for m in t.getmembers():
             path = m.name.split("/", 1)[-1]
@@ -54,15 +59,12 @@ def main():
     meta = (
         f"Metadata-Version: 2.1\nName: heteroshard\nVersion: {version}\n"
         "Summary: fine-tune large language models across unlike devices\n"
-        "License: Apache-2.0\nRequires-Python: >=3.6\n"
+        "License: Apache-2.0\nRequires-Python: >=3.9\nProvides-Extra: python\n"
+        "Requires-Dist: cffi; extra == \"python\"\nRequires-Dist: numpy; extra == \"python\"\n"
     )
     wheel = f"Wheel-Version: 1.0\nGenerator: heteroshard\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files[f"{info}/METADATA"] = (meta.encode(), 0o644)
     files[f"{info}/WHEEL"] = (wheel.encode(), 0o644)
-    files[f"{info}/entry_points.txt"] = (
-        b"[console_scripts]\nheteroshard = heteroshard:main\n",
-        0o644,
-    )
     rows = io.StringIO()
     table = csv.writer(rows, lineterminator="\n")
     for path in sorted(files):
