@@ -107,8 +107,8 @@ on c timeout 60 "$hs" train cluster.yaml workers=all "shard_plan=" plan= profile
 	output_dir=again >"$tmp/out" 2>"$tmp/err"
 check "the same workers serve the next job: workers: all"
 # ---- an invited worker is lost, and dials in again ----
-begin "$tmp/lost" c timeout --foreground 90 "$hs" train cluster.yaml workers=all shard_plan= plan= profile=none \
-	max_steps=9999 save_steps=0 output_dir=lost
+begin "$tmp/lost" c timeout --foreground 90 "$hs" train cluster.yaml workers=all shard_plan= plan= \
+	profile=none max_steps=9999 save_steps=0 output_dir=lost
 job=$!
 until_ok 60 reached lost 5
 ip netns pids "$net-b" | xargs -r kill -9

@@ -272,8 +272,8 @@ static int take_message(struct exchange *x, const struct exchange_want *w, struc
 	return find_early(x, w, msg_p, f_p);
 }
 
-/* Waits for it. Meanwhile it reads what the others send: of them one may have to send to this worker
- * before it can do what the awaited one waits for. */
+/* Waits for it. Meanwhile it reads what the others send: one of them may have to send to this
+ * worker before it can do what the awaited one waits for. */
 int exchange_wait_for(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
 		      struct frame *f_p, struct err *e)
 {

@@ -161,8 +161,8 @@ static int fits_with(const struct key *k, const struct profile *p, const struct 
 	return rc;
 }
 
-/* Adds what makes it fit, as words for "it would fit with ..."; adds nothing where these keys do not
- * suffice. */
+/* Adds what makes it fit, as words for "it would fit with ..."; adds nothing where these keys do
+ * not suffice. */
 static int add_keys(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		    struct buf *out, struct err *e)
 {

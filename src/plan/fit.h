@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.h - a plan that does not fit into memory: by how much, and which keys of a configuration would
- * make it fit. Each key is tried with the cost model, alone, and where none suffices several
+/* fit.h - a plan that does not fit into memory: by how much, and which keys of a configuration
+ * would make it fit. Each key is tried with the cost model, alone, and where none suffices several
  * together. */
 #ifndef HS_PLAN_FIT_H
 #define HS_PLAN_FIT_H

@@ -163,8 +163,8 @@ void reduce_round(const struct reduction *r, float *v, size_t count);
 /* For rows: memory for `count` numbers; of one of the rooms, or what a segment keeps. */
 float *reduce_room(struct reduction *r, int room, size_t count, struct err *e);
 float *reduce_kept(struct reduction *r, size_t segment, struct err *e);
-/* At v: this member's numbers of a segment, piece after piece, its terms added (0 without any). Uses
- * the room REDUCE_OTHER. */
+/* At v: this member's numbers of a segment, piece after piece, its terms added (0 without any).
+ * Uses the room REDUCE_OTHER. */
 int reduce_own_sum(struct reduction *r, size_t segment, float *v, struct err *e);
 /* The sum of a segment is at v, piece after piece: what this member needs of it. */
 int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e);

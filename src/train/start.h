@@ -8,11 +8,6 @@
 
 struct err;
 
-/* run_folder_open(), and run_folder_begin() before the first file of the run is written. A run that
- * goes on does not end because its disk is full: its number as a coordinator must be in the folder
- * before any worker hears of it, so room is waited for; later files are missed or tried again. */
-int start_open_folder(struct trainer *t, const char **resume_p, struct err *e);
-int start_begin_folder(struct trainer *t, struct err *e);
 /* Whether other processes compute. */
 bool start_is_cluster(const struct trainer *t);
 /* `resume`: as of kept_state_begin(), which is called where the run may go on from what workers

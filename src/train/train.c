@@ -7,19 +7,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coord/join.h"
+#include "crew/run_passes.h"
 #include "job/checkpoint_check.h"
+#include "survey/reduction.h"
 #include "train/beforehand.h"
 #include "train/collect.h"
 #include "train/evaluation.h"
+#include "train/folder.h"
 #include "train/kept_state.h"
 #include "train/nonfinite.h"
-#include "train/pissa.h"
 #include "train/outcome.h"
-#include "train/sample_now.h"
-#include "survey/reduction.h"
+#include "train/pissa.h"
 #include "train/recover.h"
 #include "train/refer.h"
-#include "crew/run_passes.h"
+#include "train/sample_now.h"
 #include "train/samples.h"
 #include "train/speeds.h"
 #include "train/start.h"
@@ -309,7 +310,7 @@ static int run(struct trainer *t, const char *newest, struct err *e)
 	train_begin_set(t, !resume && !job_begins_with(c));
 	if (resume)
 		samples_go_back(c->output_dir, t->st.step - (t->owed != 0));
-	TRY(start_begin_folder(t, e));
+	TRY(train_folder_begin(t, e));
 	struct train_info info;
 	TRY(start_info(t, t->kept ? "what the workers have kept" : newest, &info, e));
 	TRY(t->sink->begin ? t->sink->begin(t->sink->ctx, &info, e) : 0);
@@ -352,7 +353,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 		*place = *o->place;
 	else
 		placement_single(&job.model, &device, place);
-	TRYOUT(start_open_folder(t, &resume, e));
+	TRYOUT(train_folder_open(t, &resume, e));
 	TRYOUT(run(t, resume, e));
 	t->r.step = t->st.step;
 	memcpy(t->r.dir, t->saver.dir, sizeof t->r.dir);
