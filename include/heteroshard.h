@@ -109,8 +109,9 @@ uint64_t hs_model_target(const hs_model *model);
 /* Floats in a row of the output, which goes into the loss. */
 uint64_t hs_model_output(const hs_model *model);
 
-/* A table for people: blocks, shapes, parameters, FLOP of a row. As snprintf: at most `cap` bytes
- * with the final 0, and returns the length that it has. */
+/* A table for people: blocks, shapes, parameters, FLOP of a row, and the memory that training
+ * takes: of parameters with what AdamW keeps, and of a row's activations with their gradients. As
+ * snprintf: at most `cap` bytes with the final 0, and returns the length that it has. */
 int hs_model_summary(const hs_model *model, char *out, size_t cap);
 
 /* Kinds of blocks: name and what it is, for i from 0 on; -1 past the end. Borrowed, for ever. */

@@ -607,6 +607,8 @@ static void small_things(void **state)
 	assert_int_equal(n, strlen(table));
 	assert_int_equal(hs_model_summary(m, tiny, sizeof tiny), n);
 	printf("%s", table);
+	/* 2,717 parameters of 16 bytes; a row of 6 numbers and those of the blocks */
+	assert_non_null(strstr(table, "memory in float32 with adamw: 0.04 MiB for parameters, "));
 	MUST(hs_data_arrays(m, x, y, 2, 1, &d, &e));
 	MUST(hs_evaluate(m, &d, "cpu", 0, &v, &e));
 	assert_int_equal(v.rows, 2);

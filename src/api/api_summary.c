@@ -45,7 +45,7 @@ int hs_model_summary(const hs_model *model, char *out, size_t cap)
 	const struct own_model *m = &model->cfg.own;
 	struct buf b = BUF_INIT;
 	uint64_t all = (uint64_t)(m->tokens * m->input.dim[0]);
-	double flops = 0;
+	double flops = 0, kept = 4.0 * (double)own_input_words(m);
 	buf_addf(&b, "%-18s %-16s %12s %14s\n", "block", "a row of it", "parameters", "FLOP a row");
 	row(&b, 0, m->tokens ? "tokens" : "input", &m->input, all, 0);
 	for (int i = 0; i < m->n; i++) {
@@ -55,9 +55,15 @@ int hs_model_summary(const hs_model *model, char *out, size_t cap)
 		row(&b, 2 * depth(m, i), k->kind->name, &k->out, n, f);
 		all += n;
 		flops += f;
+		kept += 4.0 * (double)own_count(&k->out);
 	}
 	buf_addf(&b, "%-18s %-16s %12llu %14.0f\n", m->loss.kind->name, "", (unsigned long long)all,
 		 flops);
+	/* value, gradient and two moments of each parameter */
+	buf_addf(&b,
+		 "memory in float32 with adamw: %.2f MiB for parameters, %.2f KiB for a row of a "
+		 "pass\n",
+		 16.0 * (double)all / (1 << 20), 2 * kept / 1024);
 	api_leave(model);
 	const int n = b.failed ? ERR_NOMEM : snprintf(out, cap, "%.*s", (int)b.n, b.p);
 	buf_release(&b);
