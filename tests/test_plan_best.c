@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "plan/plan.h"
 #include "plan/search.h"
 #include "support/clusters.h"
@@ -155,6 +156,84 @@ static void test_groups_are_near_the_best(void **state)
 		      "faster than a pipeline in %d, by up to %.0f %%\n",
 		      solved, same, 100 * worst, grouped, 100 * gain);
 	assert_true(solved > GROUPED / 2 && grouped > 0);
+}
+
+/* The rows of a microbatch that a job gives are part of its results: no plan changes them. */
+static void test_rows_are_kept(void **state)
+{
+	int solved = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 60; seed++) {
+		struct plan_options o = opts();
+		struct profile p;
+		struct plan plan;
+		struct err e = { 0 };
+
+		assert_int_equal(cluster_make(900 + seed, 5, 8, &p), 0);
+		o.share_auto = o.groups = true;
+		o.microbatch = 1;
+		if (planner_run(&planner_best, &p, &o, &plan, &e) >= 0) {
+			assert_true(plan.microbatch == 1 && !plan.pass);
+			for (int k = 0; k < plan.stages; k++)
+				for (int i = 0; i < plan.stage[k].members; i++)
+					assert_int_equal(plan.stage[k].member[i].microbatch, 1);
+			solved++;
+			plan_release(&plan);
+		}
+		profile_release(&p);
+	}
+	assert_true(solved > 20);
+}
+
+/* What is chosen behind the search: no other way of adding up is more than 1 % faster; offloading,
+ * where a plan fits without, only for at least 5 %. */
+static void test_reducers_and_offload(void **state)
+{
+	static const char *const way[] = { "direct", "ring", "tree" };
+	int groups = 0, chosen = 0, offloaded = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 60; seed++) {
+		struct plan_options o = opts();
+		struct profile p;
+		struct plan plan, free;
+		struct err e = { 0 };
+
+		assert_int_equal(cluster_make(1200 + seed, 5, 8, &p), 0);
+		o.share_auto = o.groups = true;
+		o.order = SUM_FAST;
+		o.effort = 1000000;
+		if (planner_run(&planner_best, &p, &o, &plan, &e) >= 0) {
+			const double ms = plan.simulated_ms;
+			bool any = false;
+			for (int k = 0; k < plan.stages; k++)
+				any = any || plan.stage[k].members > 1;
+			groups += any;
+			chosen += plan.reducer != NULL;
+			o.offload_auto = true;
+			assert_int_equal(planner_run(&planner_best, &p, &o, &free, &e), 0);
+			assert_true(free.fits && free.executable);
+			if (free.offload && !(free.simulated_ms < 0.95 * ms))
+				fail_msg("cluster %llu: %g ms offloaded, %g without",
+					 (unsigned long long)seed, free.simulated_ms, ms);
+			offloaded += free.offload != 0;
+			plan_release(&free);
+			for (size_t i = 0; any && i < ARRAY_LEN(way); i++) {
+				plan.reducer = reducer_find(way[i]);
+				assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
+				if (!(plan.simulated_ms >= 0.989 * ms))
+					fail_msg("cluster %llu: %s takes %g ms, the plan %g",
+						 (unsigned long long)seed, way[i],
+						 plan.simulated_ms, ms);
+			}
+			plan_release(&plan);
+		}
+		profile_release(&p);
+	}
+	print_message("%d plans with groups, of which %d add up otherwise than usual; %d offload\n",
+		      groups, chosen, offloaded);
+	assert_true(groups > 5);
 }
 
 /* Of a step with a reference every layer's forward pass counts twice, and the head's. */
@@ -322,6 +401,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_equals_exhaustive),
 					    cmocka_unit_test(test_groups_are_near_the_best),
+					    cmocka_unit_test(test_rows_are_kept),
+					    cmocka_unit_test(test_reducers_and_offload),
 					    cmocka_unit_test(test_forward_passes),
 					    cmocka_unit_test(test_forward_messages),
 					    cmocka_unit_test(test_one_device_keeps_least),

@@ -7,7 +7,9 @@
  *
  * Starting points: the best pipeline, all devices in one group, a group of each host's, a group of
  * each kind, and some at random. Then, step by step: a device to another stage, to a stage of its
- * own, or out; layers from one stage to another; two stages change places; another microbatch size.
+ * own, or out; layers from one stage to another; two stages change places; another microbatch size,
+ * schedule or number of chunks; groups that share the training state though it would fit, because
+ * each then updates a part of it only.
  * The first change that is faster is kept, until there is none; then two devices of the best one
  * are moved at random, and it begins again, until the effort is spent. A grouping that does not fit
  * is judged by how much memory is missing, so that the way to one that fits is found.
@@ -21,12 +23,15 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "plan/offload.h"
 
-enum { DEVICES = SEARCH_GROUPED, STARTS = 12, KNOWN = 3, KICKS = 64 };
-enum { OUT = -1 };
+enum { DEVICES = SEARCH_GROUPED, STARTS = 12, KNOWN = 3, KICKS = 512 };
+enum { OUT = -1, KINDS = 8 };
 
 struct grouping {
 	int stages, m;
+	int kind;    /* of groups.kind */
+	bool shares; /* groups share the training state, whether or not it would fit */
 	int of[DEVICES], layers[DEVICES]; /* the stage of a device; layers of a stage */
 	double cost;                      /* milliseconds; above TOO_BIG: it does not fit */
 };
@@ -36,11 +41,15 @@ struct grouping {
 #define GROUPS_GAIN 0.99
 /* a change may be slower by this factor before its layers are moved */
 #define NEAR 1.25
+/* sharing state that need not be shared must be worth it */
+#define SHARING 1.005
 #define MOST_GROUPINGS 5e4
 
 struct groups {
 	const struct profile *p;
 	const struct plan_options *o;
+	struct search_kind kind[KINDS]; /* schedules; the default first */
+	int kinds;
 	struct plan plan; /* of the last grouping that was judged */
 	int64_t left;     /* instructions that may still be simulated */
 };
@@ -51,9 +60,39 @@ static double speed(const struct groups *g, int device, int m)
 	return 1 / (curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m));
 }
 
-static const struct sched *sched_of(const struct groups *g)
+static void add_kinds(struct groups *g)
 {
-	return g->o->sched && !g->o->sched->gathers ? g->o->sched : sched_default();
+	const struct sched *asked = g->o->sched && !g->o->sched->gathers ? g->o->sched : NULL;
+	const struct sched *const row[] = { asked ? asked : sched_default(), &sched_eager,
+					    &sched_interleaved };
+	for (int i = 0; i < (asked ? 1 : 3); i++)
+		for (int chunks = row[i]->chunked ? 2 : 1;
+		     chunks <= (row[i]->chunked ? g->o->max_chunks : 1) && g->kinds < KINDS;
+		     chunks++)
+			g->kind[g->kinds++] = (struct search_kind){ row[i], chunks };
+	if (!g->kinds)
+		g->kind[g->kinds++] = (struct search_kind){ sched_default(), 1 };
+}
+
+/* Whether a schedule makes a difference, and can be. */
+static bool suits(const struct groups *g, const struct grouping *x, int kind)
+{
+	for (int k = 0; k < x->stages; k++)
+		if (x->layers[k] < g->kind[kind].chunks)
+			return false;
+	return kind == 0 ? g->kind[0].chunks == 1 || x->stages > 1 : x->stages > 1;
+}
+
+/* Whether groups that share their state could be faster: only what all train is shared. */
+static bool may_share(const struct groups *g, const struct grouping *x)
+{
+	int n[DEVICES] = { 0 }, most = 0;
+	for (int d = 0; d < g->p->devices; d++)
+		if (x->of[d] != OUT)
+			n[x->of[d]]++;
+	for (int k = 0; k < x->stages; k++)
+		most = n[k] > most ? n[k] : most;
+	return g->o->share_auto && most > 1;
 }
 
 /* The microbatches of a stage, one after the other to the device that would end first with it. */
@@ -79,12 +118,13 @@ static int make_plan(struct groups *g, const struct grouping *x, struct err *e)
 	struct plan *plan = &g->plan;
 	plan_release(plan);
 	*plan = (struct plan){ .mem = ARENA_INIT, .over_device = -1 };
-	TRY(plan_alloc(plan, x->stages, 1, e));
-	plan->sched = sched_of(g);
+	TRY(plan_alloc(plan, x->stages, g->kind[x->kind].chunks, e));
+	plan->sched = g->kind[x->kind].sched;
 	plan->order = g->o->order ? g->o->order : SUM_FAST;
 	plan->microbatch = x->m;
 	plan->microbatches = g->p->global_batch / x->m;
-	for (int k = 0, at = 0; k < x->stages; k++) {
+	cost_cut(x->stages, plan->chunks, x->layers, plan->first);
+	for (int k = 0; k < x->stages; k++) {
 		struct plan_stage *s = &plan->stage[k];
 		int n = 0;
 		for (int d = 0; d < g->p->devices; d++)
@@ -98,11 +138,10 @@ static int make_plan(struct groups *g, const struct grouping *x, struct err *e)
 								       .state_share = 1 };
 		deal(g, s, x->m, plan->microbatches);
 		s->recompute = g->o->recompute == PLAN_RECOMPUTE_ALWAYS;
-		plan->first[k] = at;
-		at += x->layers[k];
-		plan->first[k + 1] = at;
+		if (x->shares || (g->o->offload & OFFLOAD_PARAMETERS))
+			plan_share_state(g->p, g->o, s);
 	}
-	return 0;
+	return plan_set_offload(g->p, plan, g->o->offload, g->o->max_chunks, e);
 }
 
 static int simulate(struct groups *g, struct err *e)
@@ -128,7 +167,7 @@ static int fit(struct groups *g, struct err *e)
 {
 	struct plan *plan = &g->plan;
 	TRY(simulate(g, e));
-	if (!plan->fits && g->o->share_auto) {
+	if (!plan->fits && g->o->share_auto && !plan->sched->gathers) {
 		for (int k = 0; k < plan->stages; k++)
 			plan_share_state(g->p, g->o, &plan->stage[k]);
 		TRY(simulate(g, e));
@@ -138,7 +177,7 @@ static int fit(struct groups *g, struct err *e)
 		TRY(simulate(g, e));
 	}
 	if (!plan->fits && g->o->share_auto && plan->stages == 1 && plan->stage[0].members > 1 &&
-	    !g->o->sched) {
+	    !g->o->sched && !plan->sched->gathers) {
 		TRY(plan_shard_values(plan, plan_most_chunks(plan), e));
 		TRY(simulate(g, e));
 	}
@@ -149,7 +188,7 @@ static int fit(struct groups *g, struct err *e)
 static int judge(struct groups *g, struct grouping *x, struct err *e)
 {
 	x->cost = INFINITY;
-	if (x->stages < 1 || x->stages > g->p->layers ||
+	if (x->stages < 1 || x->stages > g->p->layers || !suits(g, x, x->kind) ||
 	    (g->o->must_use >= 0 && x->of[g->o->must_use] == OUT))
 		return 0;
 	TRY(make_plan(g, x, e));
@@ -164,7 +203,8 @@ static int judge(struct groups *g, struct grouping *x, struct err *e)
 	}
 	if (g->plan.fits && !g->plan.executable)
 		return 0;
-	x->cost = g->plan.fits ? g->plan.simulated_ms : TOO_BIG * (1 + g->plan.over_gib);
+	x->cost = g->plan.fits ? g->plan.simulated_ms * (x->shares ? SHARING : 1)
+			       : TOO_BIG * (1 + g->plan.over_gib);
 	return 0;
 }
 
@@ -286,6 +326,23 @@ static int move_devices(struct groups *g, struct grouping *now, struct err *e)
 	return 0;
 }
 
+/* Two devices take each other's place. */
+static int swap_devices(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int a = 0; a < g->p->devices; a++)
+		for (int b = a + 1; b < g->p->devices && g->left > 0; b++) {
+			struct grouping x = *now;
+			if (now->of[a] == now->of[b])
+				continue;
+			x.of[a] = now->of[b];
+			x.of[b] = now->of[a];
+			const int rc = keep_if_near(g, now, &x, e);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
 static int swap_stages(struct groups *g, struct grouping *now, struct err *e)
 {
 	for (int a = 0; a < now->stages; a++)
@@ -315,6 +372,21 @@ static int change_size(struct groups *g, struct grouping *now, struct err *e)
 	return 0;
 }
 
+static int change_rest(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int k = 0; k < g->kinds && g->left > 0; k++) {
+		struct grouping x = *now;
+		x.kind = k;
+		const int rc =
+			k == now->kind || !suits(g, &x, k) ? 0 : keep_if_better(g, now, &x, e);
+		if (rc)
+			return rc;
+	}
+	struct grouping x = *now;
+	x.shares = !now->shares;
+	return may_share(g, now) ? keep_if_better(g, now, &x, e) : 0;
+}
+
 static int improve(struct groups *g, struct grouping *now, struct err *e)
 {
 	int rc = 1;
@@ -323,9 +395,13 @@ static int improve(struct groups *g, struct grouping *now, struct err *e)
 		if (rc == 0)
 			rc = move_layers(g, now, e);
 		if (rc == 0)
+			rc = swap_devices(g, now, e);
+		if (rc == 0)
 			rc = swap_stages(g, now, e);
 		if (rc == 0)
 			rc = change_size(g, now, e);
+		if (rc == 0)
+			rc = change_rest(g, now, e);
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -335,7 +411,15 @@ static int kick(struct groups *g, struct grouping *best, uint64_t turn, struct e
 {
 	const struct rng_key key = rng_key(rng_fold(0x6b69636b, turn));
 	struct grouping x = *best;
-	for (uint64_t i = 0; i < 2; i++) {
+	for (uint64_t i = 0; i < 3 && turn % 3 == 2;
+	     i++) { /* or each of some takes another's place */
+		const uint64_t a = rng_below(key, 5 + 2 * i, (uint64_t)g->p->devices),
+			       b = rng_below(key, 6 + 2 * i, (uint64_t)g->p->devices);
+		const int of = x.of[a];
+		x.of[a] = x.of[b];
+		x.of[b] = of;
+	}
+	for (uint64_t i = 0; i < 2 && turn % 3 != 2; i++) {
 		const uint64_t d = rng_below(key, 2 * i, (uint64_t)g->p->devices),
 			       to = rng_below(key, 2 * i + 1, (uint64_t)x.stages + 1);
 		x.of[d] = (int)to;
@@ -345,6 +429,8 @@ static int kick(struct groups *g, struct grouping *best, uint64_t turn, struct e
 	if (x.stages > g->p->layers)
 		return 0;
 	fill(g, &x);
+	if (turn % 2)
+		x.kind = (int)rng_below(key, 4, (uint64_t)g->kinds);
 	TRY(judge(g, &x, e));
 	TRY(x.cost < INFINITY ? improve(g, &x, e) : 0);
 	if (x.cost < best->cost)
@@ -376,7 +462,8 @@ static void scatter(const struct groups *g, int which, struct grouping *x)
 static bool start(const struct groups *g, int which, struct grouping *x)
 {
 	const struct profile *p = g->p;
-	x->stages = 0;
+	x->stages = x->kind = 0;
+	x->shares = false;
 	if (which > KNOWN) {
 		scatter(g, which, x);
 		return true;
@@ -403,6 +490,8 @@ static bool of_plan(const struct groups *g, const struct plan *plan, struct grou
 		return false;
 	for (int d = 0; d < g->p->devices; d++)
 		x->of[d] = OUT;
+	x->kind = 0;
+	x->shares = false;
 	x->stages = plan->stages;
 	x->m = plan->microbatch;
 	for (int k = 0; k < plan->stages; k++) {
@@ -433,6 +522,38 @@ static double how_many(const struct profile *p)
 	return all;
 }
 
+/* The time that the busiest device of the plan that was judged computes: no schedule is faster. */
+static double busiest(const struct plan *plan)
+{
+	double most = 0;
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			most = fmax(most, plan->stage[k].member[i].busy);
+	return most * plan->simulated_ms;
+}
+
+/* A grouping with every schedule, and with its state shared or not. */
+static int judge_ways(struct groups *g, const struct grouping *given, struct grouping *best,
+		      struct err *e)
+{
+	for (int shares = 0; shares <= may_share(g, given); shares++) {
+		double least = 0;
+		for (int k = 0; k < g->kinds; k++) {
+			struct grouping x = *given;
+			x.kind = k;
+			x.shares = shares;
+			if (!suits(g, &x, k) || (k && least >= best->cost))
+				continue;
+			TRY(judge(g, &x, e));
+			if (k == 0 && x.cost < TOO_BIG)
+				least = busiest(&g->plan);
+			if (x.cost < best->cost)
+				*best = x;
+		}
+	}
+	return 0;
+}
+
 static int all_layers(struct groups *g, struct grouping *x, int stage, int left,
 		      struct grouping *best, struct err *e)
 {
@@ -444,10 +565,7 @@ static int all_layers(struct groups *g, struct grouping *x, int stage, int left,
 		return 0;
 	}
 	x->layers[stage] = left;
-	TRY(judge(g, x, e));
-	if (x->cost < best->cost)
-		*best = *x;
-	return 0;
+	return judge_ways(g, x, best, e);
 }
 
 static int all_stages(struct groups *g, struct grouping *x, int device, struct grouping *best,
@@ -501,7 +619,10 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 				    rc = 0;
 	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = effort };
 	struct grouping x, best = { .cost = INFINITY }, first[STARTS];
-	if (how_many(p) * sizes * (200.0 + 6.0 * p->devices * p->global_batch) < (double)effort) {
+	add_kinds(&g);
+	/* most other schedules need not be simulated: judge_ways() */
+	if (how_many(p) * sizes * 2 * (200.0 + 6.0 * p->devices * p->global_batch) <
+	    4 * (double)effort) {
 		TRYOUT(judge_all(&g, size, sizes, &best, e));
 		return finish(&g, &best, out, e);
 	}
@@ -512,9 +633,12 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 			if (i == KNOWN ? z > 0 || !known || !of_plan(&g, known, &x)
 				       : !start(&g, i, &x))
 				break;
-			TRYOUT(judge(&g, &x, e));
-			if (x.cost < first[n].cost)
-				first[n] = x;
+			for (int k = 0; k < g.kinds; k++) {
+				x.kind = k;
+				TRYOUT(judge(&g, &x, e));
+				if (x.cost < first[n].cost)
+					first[n] = x;
+			}
 		}
 		n += first[n].cost < INFINITY;
 	}
@@ -566,6 +690,7 @@ int search_groups_all(const struct profile *p, const struct plan_options *o, str
 	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0;
 	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = INT64_MAX };
 	struct grouping best = { .cost = INFINITY };
+	add_kinds(&g);
 	if (how_many(p) * sizes > MOST_GROUPINGS)
 		return SEARCH_TOO_MANY;
 	TRYOUT(judge_all(&g, size, sizes, &best, e));

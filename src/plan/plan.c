@@ -404,6 +404,8 @@ int plan_timeline(const struct profile *p, const struct plan_options *o, struct 
 	int rc;
 
 	own.offload = plan->offload;
+	if (plan->reducer && (plan->reducer->exact || own.order != SUM_EXACT))
+		own.reducer = plan->reducer;
 	TRY(cost_init(&c, p, &own, e));
 	rc = simulate(&c, p, plan, fn, ctx, e);
 	cost_release(&c);
@@ -532,6 +534,12 @@ static bool has_groups(const struct plan *p)
 	return false;
 }
 
+/* Another way of adding up, and offloading where a plan fits without, must be that much faster.
+ * What offloading costs is known less well. */
+static const double REDUCER_GAIN = 0.99, OFFLOAD_GAIN = 0.95;
+static const double TIGHT = 0.8; /* of the memory that a device may use */
+enum { EFFORT = 20000000 };      /* planner_best.c */
+
 static int choose_order(const struct planner *pl, const struct profile *p,
 			const struct plan_options *o, struct plan *out, struct err *e)
 {
@@ -560,24 +568,81 @@ out:
 	return rc;
 }
 
+/* The way of adding up that is fastest with the links of the groups. */
+static int choose_reducer(const struct profile *p, const struct plan_options *o, struct plan *plan,
+			  struct err *e)
+{
+	static const char *const way[] = { "direct", "ring", "tree" };
+	const struct reducer *best = NULL;
+	double least = plan->simulated_ms * REDUCER_GAIN;
+	if (o->reducer || plan->order != SUM_FAST || o->collective || !has_groups(plan))
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(way); i++) {
+		plan->reducer = reducer_find(way[i]);
+		TRY(plan_simulate(p, o, plan, e));
+		if (plan->simulated_ms < least) {
+			least = plan->simulated_ms;
+			best = plan->reducer;
+		}
+	}
+	plan->reducer = best;
+	return plan_simulate(p, o, plan, e);
+}
+
+static int with_reducer(const struct planner *pl, const struct profile *p,
+			const struct plan_options *o, struct plan *out, struct err *e)
+{
+	TRY(choose_order(pl, p, o, out, e));
+	const double said = out->predicted_ms, before = out->simulated_ms;
+	int rc = pl->chooses_rest && out->fits ? choose_reducer(p, o, out, e) : 0;
+	if (rc < 0)
+		plan_release(out);
+	else if (said == before)
+		out->predicted_ms = out->simulated_ms;
+	return rc;
+}
+
+/* Whether memory has cost time, or could: somebody is nearly full, or does something for it. */
+static bool is_tight(const struct plan_options *o, const struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++) {
+		const struct plan_stage *s = &plan->stage[k];
+		if (s->recompute && o->recompute == PLAN_RECOMPUTE_AUTO)
+			return true;
+		for (int i = 0; i < s->members; i++)
+			if (s->member[i].memory_gib > TIGHT * s->member[i].limit_gib)
+				return true;
+	}
+	return false;
+}
+
 int planner_run(const struct planner *pl, const struct profile *p, const struct plan_options *o,
 		struct plan *out, struct err *e)
 {
 	struct plan_options x = *o;
-	int rc = choose_order(pl, p, o, out, e);
-	const bool fits = rc >= 0 && out->fits;
-	if (fits || !o->offload_auto || (rc < 0 && rc != ERR_USAGE) || !plan_can_offload(p))
+	int rc = with_reducer(pl, p, o, out, e);
+	bool fits = rc >= 0 && out->fits;
+	if (!o->offload_auto || (rc < 0 && rc != ERR_USAGE) || !plan_can_offload(p) ||
+	    (fits && (!pl->chooses_rest || !is_tight(o, out))))
 		return rc;
+	if (fits) /* a look beside it, not a search of the same size */
+		x.effort = (o->effort > 0 ? o->effort : EFFORT) / 10;
 	for (int k = 0; (x.offload = plan_offload_at(p, k)); k++) {
 		struct plan next;
 		struct err ignored = { 0 };
-		int done = choose_order(pl, p, &x, &next, &ignored);
-		if (done >= 0 && next.fits) {
+		int done = with_reducer(pl, p, &x, &next, &ignored);
+		if (done >= 0 && next.fits &&
+		    (!fits || next.simulated_ms < OFFLOAD_GAIN * out->simulated_ms)) {
+			const double search_ms = fits ? out->search_ms : 0;
 			if (rc >= 0)
 				plan_release(out);
 			err_clear(e);
 			*out = next;
-			return 0;
+			out->search_ms += search_ms;
+			rc = 0;
+			if (!fits)
+				return 0;
+			continue;
 		}
 		if (done >= 0)
 			plan_release(&next);

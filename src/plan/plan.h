@@ -11,6 +11,7 @@
  *
  *   { "version": 1, "planner", "model", "layers", "sequence_len", "global_batch", "dtype",
  *     "schedule", "chunks", "microbatch", "microbatches",
+ *     "reduce",              how groups add up (sched/reduce.def), where not as usual
  *     "passes",              rows of each microbatch, where they differ; one stage only
  *     "predicted_ms",        what the planner says (its own formula for the published ones)
  *     "simulated_ms",        one optimizer step by our simulator: what all planners are compared by
@@ -128,6 +129,7 @@ struct plan {
 	const struct sched *sched;
 	enum sum_order order; /* of gradients, with which it was simulated */
 	unsigned offload;     /* bits of enum offload */
+	const struct reducer *reducer; /* how groups add up; NULL: as the options say */
 	int chunks, microbatch, microbatches;
 	const int *pass; /* [microbatches] rows, where they differ; NULL: microbatch each */
 	int stages;
@@ -160,6 +162,8 @@ struct planner {
 	bool takes_passes;
 	/* it chooses the rows of microbatches, whatever the configuration says of them */
 	bool chooses_sizes;
+	/* beside its plan it is looked for how groups add up, and what to offload */
+	bool chooses_rest;
 	int (*plan)(const struct profile *p, const struct plan_options *o, struct plan *out,
 		    struct err *e);
 };

@@ -99,6 +99,8 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 		 ",\n \"schedule\": \"%s\",\n \"chunks\": %d,\n \"microbatch\": %d,\n "
 		 "\"microbatches\": %d,\n ",
 		 plan->sched->name, plan->chunks, plan->microbatch, plan->microbatches);
+	if (plan->reducer)
+		buf_addf(b, "\"reduce\": \"%s\",\n ", plan->reducer->name);
 	for (int i = 0; plan->pass && i < plan->microbatches; i++)
 		buf_addf(b, "%s%d%s", i ? ", " : "\"passes\": [", plan->pass[i],
 			 i + 1 == plan->microbatches ? "],\n " : "");
@@ -345,7 +347,7 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 {
 	int passes = 0;
 	const json_t *stages = json_object_get(doc, "stages");
-	const char *sched = "1f1b", *name = "manual";
+	const char *sched = "1f1b", *name = "manual", *reduce = NULL;
 	int64_t version = PLAN_VERSION, chunks = 1,
 		microbatch = o->microbatch > 0 ? o->microbatch : 1, layers = p->layers;
 	size_t n = json_array_size(stages);
@@ -371,6 +373,10 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 	plan->sched = sched_find(sched);
 	if (!plan->sched)
 		return err_set(e, ERR_INPUT, "%s: unknown schedule '%s'", where, sched);
+	TRY(json_opt_str(doc, where, "reduce", &reduce, e));
+	plan->reducer = reduce ? reducer_find(reduce) : NULL;
+	if (reduce && !plan->reducer)
+		return err_set(e, ERR_INPUT, "%s: unknown way of adding up '%s'", where, reduce);
 	plan->microbatch = (int)microbatch;
 	if (p->global_batch % plan->microbatch)
 		return err_set(e, ERR_INPUT,

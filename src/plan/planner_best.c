@@ -58,18 +58,47 @@ static int offer_row(struct search *s, const struct planner *row, struct candida
 
 /* ---- groups ---- */
 
-/* The published planners' groups, and those of best_groups.c. */
+/* Whether its microbatches have the rows that they must have. */
+static bool keeps_sizes(const struct plan_options *o, const struct plan *plan)
+{
+	for (int k = 0; o->microbatch > 0 && k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			if (plan->stage[k].member[i].microbatch != o->microbatch || plan->pass)
+				return false;
+	return true;
+}
+
+/* Cephalo's microbatches, of each device a size of its own, without sharing anything. */
+static void unshard(const struct plan_options *o, struct plan *plan)
+{
+	const int layers = plan_layers(plan, 0);
+	plan->chunks = 1;
+	plan->first[1] = layers;
+	plan->sched = sched_default();
+	plan->stage[0].sharded = false;
+	plan->stage[0].recompute = o->recompute == PLAN_RECOMPUTE_ALWAYS;
+	for (int i = 0; i < plan->stage[0].members; i++)
+		plan->stage[0].member[i].state_share = 1;
+}
+
+/* The published planners' groups, those of Cephalo unsharded, and those of best_groups.c. */
 static int consider_groups(const struct profile *p, const struct plan_options *o, int64_t effort,
 			   struct plan *out, bool *found, struct err *e)
 {
-	const struct planner *published[] = { &planner_cephalo, &planner_zorse };
+	const struct planner *published[] = { &planner_cephalo, &planner_cephalo, &planner_zorse };
 	int rc = 0;
 
-	for (int i = 0; i < 3 && rc == 0; i++) {
+	for (int i = 0; i < 4 && rc == 0; i++) {
 		struct plan other = { .mem = ARENA_INIT, .over_device = -1 };
-		rc = i < 2 ? published[i]->plan(p, o, &other, e)
+		if (i < 3 && o->offload)
+			continue;
+		rc = i < 3 ? published[i]->plan(p, o, &other, e)
 			   : search_groups(p, o, *found ? out : NULL, effort, &other, e);
-		if (rc == (i < 2 ? 0 : 1))
+		if (rc == 0 && i == 1)
+			unshard(o, &other);
+		if (rc == 0 && i < 3 && !keeps_sizes(o, &other))
+			rc = 0;
+		else if (rc == (i < 3 ? 0 : 1))
 			rc = search_faster(p, o, &other, out, found, e);
 		else if (rc != ERR_NOMEM && rc != ERR_INTERNAL)
 			rc = 0; /* it finds no plan for this profile */
@@ -77,6 +106,17 @@ static int consider_groups(const struct profile *p, const struct plan_options *o
 		if (rc == 0)
 			err_clear(e);
 	}
+	return rc;
+}
+
+static int consider_many(const struct profile *p, const struct plan_options *o, int64_t effort,
+			 struct plan *out, bool *found, struct err *e)
+{
+	struct plan other = { .mem = ARENA_INIT, .over_device = -1 };
+	int rc = search_many(p, o, effort, &other, e);
+	if (rc == 1)
+		rc = search_faster(p, o, &other, out, found, e);
+	plan_release(&other);
 	return rc;
 }
 
@@ -104,11 +144,12 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 		TRYOUT(search_plan(&s, &s.best, out, e));
 		out->proven = complete;
 	}
-	if (o->groups && !o->offload && p->devices > 1 && p->devices <= SEARCH_GROUPED) {
-		if (found)
-			TRYOUT(plan_simulate(p, o, out, e));
+	if (o->groups && p->devices > 1 && found)
+		TRYOUT(plan_simulate(p, o, out, e));
+	if (o->groups && p->devices > 1 && p->devices <= SEARCH_GROUPED)
 		TRYOUT(consider_groups(p, o, effort / 4, out, &found, e));
-	}
+	else if (o->groups && p->devices > 1 && !o->offload)
+		TRYOUT(consider_many(p, o, effort / 2, out, &found, e));
 	if (!found)
 		rc = search_nothing_fits(&s, e);
 out:
@@ -119,5 +160,6 @@ out:
 const struct planner planner_best = {
 	.name = "best",
 	.help = "the fastest plan found under the simulator",
+	.chooses_rest = true,
 	.plan = plan_best,
 };

@@ -70,6 +70,9 @@ int search_exact(struct search *s, int64_t nodes, bool *complete_p, struct err *
 enum { SEARCH_GROUPED = 64 };
 int search_groups(const struct profile *p, const struct plan_options *o, const struct plan *known,
 		  int64_t effort, struct plan *out, struct err *e);
+/* The same for larger clusters (best_many.c): sets of neighbours, without improving them. */
+int search_many(const struct profile *p, const struct plan_options *o, int64_t effort,
+		struct plan *out, struct err *e);
 /* The same by judging all groupings, with one chunk a stage; SEARCH_TOO_MANY: none was judged. */
 enum { SEARCH_TOO_MANY = 2 };
 int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,

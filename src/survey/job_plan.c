@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "optim/optim.h"
 #include "base/log.h"
 #include "plan/cost.h"
 #include "plan/fit.h"
@@ -145,7 +146,9 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.reducer = reducer_find(c->reduce); /* auto: NULL */
 	p->options.collective = ranks && !p->options.reduce_half;
 	p->planner = planner_find(c->planner);
-	p->options.share_auto = c->shard == SHARD_AUTO;
+	const struct optimizer *optimizer = optimizer_find(c->optimizer);
+	p->options.share_auto =
+		c->shard == SHARD_AUTO && (!optimizer || optimizer->cut != CUT_NONE);
 	p->options.groups = true;
 	p->options.offload = c->offload_bits;
 	p->options.offload_auto = c->offload_auto;
@@ -278,6 +281,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				     .chunks = plan->chunks,
 				     .schedule = plan->sched->name,
 				     .offload = plan->offload,
+				     .reducer = plan->reducer ? plan->reducer->name : NULL,
 				     .members = members,
 				     .share = share,
 				     .recompute = recompute };

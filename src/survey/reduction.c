@@ -66,12 +66,16 @@ static int choose_order(const struct job *j, enum sum_order auto_order, bool res
 	return 0;
 }
 
+/* `planned`: what the plan says; NULL: nothing. */
 static int choose_reducer(const struct config *c, enum sum_order order, int most, bool collective,
-			  const struct reducer **how_p, struct err *e)
+			  const struct reducer *planned, const struct reducer **how_p,
+			  struct err *e)
 {
 	const bool half = c->reduce_dtype == REDUCE_BFLOAT16;
 	const struct reducer *how = reducer_find(c->reduce);
-	if (!how) /* auto */
+	if (!how && planned && order == SUM_FAST && !collective) /* auto */
+		how = planned;
+	if (!how)
 		how = reducer_default(order, most, collective && !half);
 	if (order == SUM_EXACT && !how->exact)
 		return err_set(
@@ -108,7 +112,8 @@ int reduction_choose(const struct job *j, enum sum_order auto_order, bool resume
 	const int most = largest_group(p);
 	const struct reducer *how = NULL;
 	TRY(choose_order(j, auto_order, resume, rules, e));
-	TRY(choose_reducer(j->cfg, rules->reduce, most, collective, &how, e));
+	TRY(choose_reducer(j->cfg, rules->reduce, most, collective,
+			   p->reducer ? reducer_find(p->reducer) : NULL, &how, e));
 	if (p->state_share && j->optimizer->cut == CUT_NONE)
 		return err_set(
 			e, ERR_USAGE,
