@@ -115,10 +115,10 @@ static int make(const struct many *s, int stages, int m, double slowest, struct 
 
 static int simulate(struct many *s, struct plan *plan, struct err *e)
 {
-	int64_t members = 0;
-	for (int k = 0; k < plan->stages; k++)
-		members += plan->stage[k].members;
-	s->left -= 200 + 6 * (int64_t)plan->stages * plan->microbatches + 20 * members;
+	int64_t pairs = 0; /* routes between members of neighbouring stages */
+	for (int k = 0; k + 1 < plan->stages; k++)
+		pairs += (int64_t)plan->stage[k].members * plan->stage[k + 1].members;
+	s->left -= 200 + 6 * (int64_t)plan->stages * plan->microbatches + 20 * pairs;
 	return plan_simulate(s->p, s->o, plan, e);
 }
 

@@ -149,7 +149,7 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 	if (o->groups && p->devices > 1 && p->devices <= SEARCH_GROUPED)
 		TRYOUT(consider_groups(p, o, effort / 4, out, &found, e));
 	else if (o->groups && p->devices > 1 && !o->offload)
-		TRYOUT(consider_many(p, o, effort / 2, out, &found, e));
+		TRYOUT(consider_many(p, o, effort / 4, out, &found, e));
 	if (!found)
 		rc = search_nothing_fits(&s, e);
 out:
