@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "runtime/runtime.h"
 #include "engine/pin_links.h"
@@ -143,17 +142,6 @@ static int run_list(struct worker *w, struct err *e)
 	return exchange_round_end(&w->exchange, e);
 }
 
-/* What the driver has taken beyond the bytes of buffers: kernels, and memory in whole pieces. */
-static uint64_t beyond_buffers(const struct worker *w)
-{
-	struct dev_caps caps;
-	struct err ignored = { 0 };
-	if (!w->free_before || dev_caps(w->dev, &caps, &ignored) < 0)
-		return 0;
-	const uint64_t there = caps.mem_free + w->dev->mem_used;
-	return w->free_before > there ? w->free_before - there : 0;
-}
-
 static int send_stepped(struct worker *w, struct err *e)
 {
 	struct worker_times *t = &w->times;
@@ -162,7 +150,7 @@ static int send_stepped(struct worker *w, struct err *e)
 		  most = (ORDERS_PAYLOAD - none) / (stepped_size(&t->m, 1) - none);
 	if (t->nspan > most) /* many microbatches and a trace: only the first spans are sent */
 		t->nspan = most;
-	t->m.mem_peak = w->dev->mem_peak + beyond_buffers(w);
+	t->m.mem_peak = w->dev->mem_peak + worker_beyond_buffers(w);
 	t->m.host_peak = (w->model.host ? w->model.host->mem_peak : 0) + park_bytes(&w->park);
 	t->m.said = clock_now();
 	TRY(stepped_write(&t->m, t->span, t->nspan, out, ORDERS_PAYLOAD, &n, e));
@@ -292,27 +280,10 @@ static int send_clock(struct worker *w, const struct net_msg *msg, const struct 
 	return orders_say(&w->orders, FRAME_CLOCK, 0, w->orders.payload, n, e);
 }
 
-/* How much of what was offloaded or gathered came and went while the device computed. */
-static void say_offload(const struct worker *w)
-{
-	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved,
-		       beside = w->sum.gather.beside + w->sum.hosted.beside + w->park.beside;
-	if (moved)
-		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
-			 "them beside computing",
-			 (double)moved / (1 << 20), 100.0 * (double)beside / (double)moved);
-	const struct gather *g = &w->sum.gather;
-	if (g->received)
-		log_info("shared values: %.1f MiB from the other members, %.0f %% of them beside "
-			 "computing",
-			 (double)g->received / (1 << 20),
-			 100.0 * (double)g->early / (double)g->received);
-}
-
 /* Gives back everything that belongs to the plan. */
 static void drop_plan(struct worker *w)
 {
-	say_offload(w);
+	worker_say_moved(w);
 	beat_stop(&w->beat);
 	exchange_release(&w->exchange);
 	park_release(&w->park);

@@ -3,7 +3,9 @@
 #include "worker/worker_advice.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "runtime/memory_advice.h"
+#include "worker/worker_priv.h"
 
 void worker_advice(const struct plan_message *p, const struct orders *o,
 		   const struct sched_shape *shape, struct dev *d, uint64_t parameters,
@@ -30,4 +32,30 @@ void worker_advice(const struct plan_message *p, const struct orders *o,
 	if (shape->microbatches)
 		a.in_flight = sched_in_flight(sched_find(p->schedule), shape, stage, plan_place(p));
 	memory_advice(&a, e);
+}
+
+uint64_t worker_beyond_buffers(const struct worker *w)
+{
+	struct dev_caps caps;
+	struct err ignored = { 0 };
+	if (!w->free_before || dev_caps(w->dev, &caps, &ignored) < 0)
+		return 0;
+	const uint64_t there = caps.mem_free + w->dev->mem_used;
+	return w->free_before > there ? w->free_before - there : 0;
+}
+
+void worker_say_moved(const struct worker *w)
+{
+	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved,
+		       beside = w->sum.gather.beside + w->sum.hosted.beside + w->park.beside;
+	if (moved)
+		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
+			 "them beside computing",
+			 (double)moved / (1 << 20), 100.0 * (double)beside / (double)moved);
+	const struct gather *g = &w->sum.gather;
+	if (g->received)
+		log_info("shared values: %.1f MiB from the other members, %.0f %% of them beside "
+			 "computing",
+			 (double)g->received / (1 << 20),
+			 100.0 * (double)g->early / (double)g->received);
 }
