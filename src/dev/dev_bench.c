@@ -23,8 +23,8 @@ struct bench {
 	const struct dev_bench_shape *s;
 	dev_bench_row_fn row;
 	void *ctx;
-	double ceiling[DT_COUNT], copy;
-	char *fill; /* FILL bytes of host memory to upload from */
+	double ceiling[DT_COUNT], copy, last; /* of the last row */
+	char *fill;                           /* FILL bytes of host memory to upload from */
 };
 
 /* One thing to measure: a kernel with its arguments, or a product. */
@@ -40,6 +40,8 @@ struct job {
 	enum dtype t;
 	struct dev_gemm gemm;
 	bool is_gemm;
+	int64_t groups;      /* so many products of other numbers, one after the other; 0: one */
+	double top;          /* what the rate is held against; 0: the ceiling */
 	double bytes, flops; /* of one call; flops 0: held against the copy */
 };
 
@@ -132,8 +134,28 @@ static int64_t put_starts(struct job *j, double *squares_p)
 	return count;
 }
 
+static void move(struct dev_ref *r, int64_t numbers, enum dtype t)
+{
+	r->off += (size_t)numbers * dtype_size(t);
+}
+
+/* The products of experts: rows, weights and results of each follow those of the one before. */
+static int once_grouped(struct job *j)
+{
+	struct dev_gemm g = j->gemm;
+	for (int64_t i = 0; i < j->groups; i++) {
+		TRY(dev_gemm(j->b->d, &g, j->e));
+		move(&g.a, g.m * g.k, j->t);
+		move(&g.b, g.n * g.k, j->t);
+		move(&g.c, g.m * g.n, j->t);
+	}
+	return 0;
+}
+
 static int once(struct job *j)
 {
+	if (j->groups)
+		return once_grouped(j);
 	return j->is_gemm ? dev_gemm(j->b->d, &j->gemm, j->e)
 			  : dev_launch(j->b->d, j->kernel, j->t, j->arg, j->e);
 }
@@ -193,9 +215,10 @@ static int finish(struct job *j, enum dev_bench_kind kind, const char *name, con
 	if (j->rc < 0)
 		return err_prefix(j->e, "bench of %s %s", row.name, row.shape);
 	row.rate = (row.flops ? j->flops : j->bytes) / row.seconds * 1e-9;
-	const double top = row.flops ? b->ceiling[j->t] : b->copy;
+	const double top = j->top > 0 ? j->top : row.flops ? b->ceiling[j->t] : b->copy;
 	row.share = top > 0 ? row.rate / top : 0;
 	b->row(b->ctx, &row);
+	b->last = row.rate;
 	return 0;
 }
 
@@ -333,6 +356,33 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 		TRY(finish(&j, BENCH_GEMM, list[i].name, "%c%c %lldx%lldx%lld",
 			   list[i].ta ? 't' : 'n', list[i].tb ? 't' : 'n', (long long)list[i].m,
 			   (long long)list[i].n, (long long)list[i].k));
+	}
+	return 0;
+}
+
+/* The experts of a layer of Qwen3-30B-A3B (gate or up): products of few rows each, held against one
+ * product of as much work. */
+static int experts(struct bench *b, enum dtype t, struct err *e)
+{
+	enum { GROUPS = 8, C = 2048, F = 768 };
+	static const int64_t each[] = { 16, 64, 256 };
+	for (size_t i = 0; i < ARRAY_LEN(each); i++) {
+		const int64_t m = each[i];
+		struct job j = gemm_job(b, t, false, true, GROUPS * m, F, C, e);
+		TRY(finish(&j, BENCH_GEMM, "experts as one", "nt %lldx%dx%d",
+			   (long long)(GROUPS * m), F, C));
+		const double plain = b->last;
+		j = gemm_job(b, t, false, true, m, F, C, e);
+		drop(&j);
+		j.nbuf = 0;
+		j.gemm.a = take(&j, GROUPS * m * C, t, FILL_FLOAT);
+		j.gemm.b = take(&j, (int64_t)GROUPS * F * C, t, FILL_FLOAT);
+		j.gemm.c = take(&j, GROUPS * m * F, t, FILL_ZERO);
+		j.groups = GROUPS;
+		j.flops *= GROUPS;
+		j.top = plain;
+		TRY(finish(&j, BENCH_GEMM, "experts, of it", "nt %dx(%lldx%dx%d)", GROUPS,
+			   (long long)m, F, C));
 	}
 	return 0;
 }
@@ -668,6 +718,7 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 		if (!dev_has(d, K_axpby, t))
 			continue;
 		TRYOUT(products(&b, t, e));
+		TRYOUT(experts(&b, t, e));
 		TRYOUT(row_kernels(&b, t, e));
 		TRYOUT(attention(&b, t, e));
 		TRYOUT(other_kernels(&b, t, e));

@@ -5,7 +5,8 @@
  * Ceilings first: the best matrix product per dtype over a few square shapes, and the bandwidth of
  * a large copy (bytes read plus bytes written). Then one row per product and per kernel at the
  * sizes of a model: a kernel that computes (products, attention) against the ceiling of its dtype,
- * one that moves data against the copy. A share above 1 means that the data lay in a cache. Times
+ * one that moves data against the copy. A share above 1 means that the data lay in a cache. The
+ * products of experts are held against one product of as much work. Times
  * are medians of at least 5 runs; short work is repeated inside a run. */
 #ifndef HS_DEV_DEV_BENCH_H
 #define HS_DEV_DEV_BENCH_H
