@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of bench/gpu: whole steps of both programs, then the rows that stay below their aim.
+"""The tables of bench/gpu: whole steps of both programs, what a layer asks of the card, attention,
+then the rows that stay below their aim.
 
     bench/gpu-table.py ROWS.jsonl DEVICE
 """
@@ -107,6 +108,33 @@ def ops(rows):
     )
 
 
+def work(rows):
+    """By the null device: the difference between one layer and two is a layer."""
+    seen = {}
+    for r in rows:
+        if r["row"] == "work":
+            seen.setdefault((r["of"], r["shape"], r["weights"]), {})[r["layers"]] = r
+    out = []
+    for (of, shape, weights), n in seen.items():
+        if 1 in n and 2 in n:
+            layer = lambda k: n[2][k] - n[1][k]
+            out.append([of, shape, weights, layer("given"),
+                        f"{layer('product_bytes') / 1e6:.1f}", f"{layer('copy_bytes') / 1e6:.1f}"])
+    if out:
+        print("\nWhat a layer asks of the card in a step, forward and backward:\n")
+        table(["of", "shape", "weights", "kernels, products, copies", "MB of products",
+               "MB of copies"], out)
+
+
+def attention(rows):
+    seen = [r for r in rows if r["row"].startswith("attn") and "share" in r]
+    if seen:
+        print("\nAttention, as a share of the best product in the same dtype:\n")
+        table(["of", "row", "shape", "dtype", "GFLOP/s", "share"],
+              [[r["of"], r["row"], r["shape"], r["dtype"], f"{r['gflop_per_s']:.0f}",
+                f"{r['share']:.0%}"] for r in seen])
+
+
 def main():
     rows = [json.loads(line) for line in open(sys.argv[1])]
     print(f"\n## {sys.argv[2]}\n")
@@ -121,6 +149,8 @@ def main():
         *sorted({"- beside it: " + r["versions"] for r in rows if r["row"] == "peft"}), "", sep="\n"
     )
     steps(rows)
+    work(rows)
+    attention(rows)
     ops(rows)
 
 

@@ -123,7 +123,7 @@ static void check_nvidia(const char *elf, const char *text, const char *name)
 		fail_msg("%s takes %lld bytes of parameters, the host packs %lld", name,
 			 (long long)parameters, (long long)want);
 	const int64_t most = strcmp(name, "attn_fwd_256") ? 32 : 64;
-	if ((!strncmp(name, "attn_", 5) || !strcmp(name, "gemm")) && frame >= most)
+	if ((!strncmp(name, "attn_", 5) || !strncmp(name, "gemm_", 5)) && frame >= most)
 		fail_msg("%s has a stack frame of %lld bytes", name, (long long)frame);
 }
 

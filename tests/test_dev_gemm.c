@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "dev/gpu_tune.h"
 #include "support/cards.h"
 #include "support/ref64.h"
 #include "support/tensors.h"
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static uint64_t seed;
 
@@ -142,6 +144,8 @@ static int on_opencl(const char *spec)
 	struct dev *d;
 	struct dev_caps caps;
 	char label[200];
+	if (!getenv("HS_CLBLAST"))
+		setenv("HS_CLBLAST", "1", 1); /* on processors, too */
 	if (dev_open(spec, &d, &e) < 0 || dev_caps(d, &caps, &e) < 0)
 		fail_msg("%s", e.msg);
 	bool blas = strstr(caps.driver, "CLBlast") != NULL;
@@ -157,7 +161,10 @@ static int on_opencl(const char *spec)
 		return failed;
 	}
 	snprintf(label, sizeof label, "%s with CLBlast", spec);
-	return failed + on(spec, label);
+	setenv("HS_CLBLAST", "1", 1);
+	failed += on(spec, label);
+	unsetenv("HS_CLBLAST");
+	return failed;
 }
 
 static void test_products(void **state)
@@ -236,6 +243,112 @@ static void test_many_shapes(void **state)
 	dev_close(d);
 }
 
+/* C of one product by the portable kernel in one shape. */
+static float *in_shape(struct dev *d, int shape, const struct shape *s, int trans, int pad,
+		       enum dtype t)
+{
+	struct err e = { 0 };
+	struct tensors ts;
+	char digit[2] = { (char)('0' + shape), 0 };
+	setenv("HS_GEMM_SHAPE", digit, 1);
+	tensors_init(&ts, d, 7);
+	struct dev_gemm g = gemm_of(s, trans, pad, t, DT_F32);
+	struct tensor64 *a = tensor_normal(&ts, t, (g.ta ? g.k : g.m) * g.lda, 1),
+			*b = tensor_normal(&ts, t, (g.tb ? g.n : g.k) * g.ldb, 1),
+			*c = tensor_normal(&ts, DT_F32, g.m * g.ldc, 1);
+	g.a = DEV_REF(a->b, 0);
+	g.b = DEV_REF(b->b, 0);
+	g.c = DEV_REF(c->b, 0);
+	g.beta = pad ? 1 : 0;
+	float *got = mem_array((size_t)(g.m * g.ldc), sizeof *got);
+	if (dev_gemm(d, &g, &e) < 0 ||
+	    dev_download(got, g.c, (size_t)(g.m * g.ldc) * sizeof *got, &e) < 0)
+		fail_msg("%s", e.msg);
+	double *want = mem_array((size_t)c->n, sizeof *want);
+	memcpy(want, c->v, (size_t)c->n * sizeof *want);
+	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, 1,
+		 (double)g.beta);
+	ts.floor = sqrt((double)g.k);
+	tensor_check(&ts, c, want, 1e-5, 4e-6, "shape %d", shape);
+	assert_int_equal(ts.failed, 0);
+	mem_free(want);
+	tensors_release(&ts);
+	unsetenv("HS_GEMM_SHAPE");
+	return got;
+}
+
+/* Every shape of the portable product is right, and gives the bits of the others. */
+static void test_every_shape(void **state)
+{
+	static const char *const specs[] = { "cuda:0", "opencl:0" };
+	static const struct shape some[] = { { 127, 131, 113 }, { 256, 72, 168 }, { 5, 150, 40 } };
+	(void)state;
+	setenv("FAKE_RT", "noblas", 1);
+	setenv("HS_CLBLAST", "0", 1);
+	for (size_t b = 0; b < ARRAY_LEN(specs); b++) {
+		struct err e = { 0 };
+		struct dev *d;
+		if (dev_open(specs[b], &d, &e) < 0) {
+			print_message("%s skipped: %s\n", specs[b], e.msg);
+			continue;
+		}
+		for (size_t i = 0; i < ARRAY_LEN(some) * 8; i++) {
+			const struct shape *s = &some[i / 8];
+			const int trans = i & 3, pad = i & 4 ? 5 : 0;
+			const enum dtype t = b || i % 3 ? DT_F32 : DT_BF16;
+			const size_t n = (size_t)s->m * (size_t)(s->n + 3 * pad) * sizeof(float);
+			float *first = in_shape(d, 0, s, trans, pad, t);
+			for (int k = 1; k < GPU_SHAPES; k++) {
+				float *other = in_shape(d, k, s, trans, pad, t);
+				assert_memory_equal(first, other, n);
+				mem_free(other);
+			}
+			mem_free(first);
+		}
+		dev_close(d);
+	}
+	unsetenv("FAKE_RT");
+	unsetenv("HS_CLBLAST");
+}
+
+static int tried;
+static int pretended(struct dev *d, const struct dev_gemm *g, int shape, struct err *e)
+{
+	(void)d, (void)g, (void)e;
+	tried++;
+	usleep(shape == 3 ? 3000 : 40000);
+	return 0;
+}
+
+/* The quickest shape is found once and kept for the next process. */
+static void test_choice_is_kept(void **state)
+{
+	struct dev_gemm g = { .m = 4096, .n = 4096, .k = 64, .ab_dtype = DT_F32, .alpha = 1 };
+	char key[GPU_KEY], text[64];
+	struct err e = { 0 };
+	struct dev *d;
+	int best = -1;
+	(void)state;
+	const int n = snprintf(text, sizeof text, "%lld %d", (long long)clock_wall(), getpid());
+	gpu_cache_key(NULL, 0, text, (size_t)n, key);
+	assert_int_equal(dev_open("null", &d, &e), 0);
+	g.k = 2; /* too small to ask for it */
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 1);
+	assert_true(best < 0 && tried == 0);
+	g.k = 64;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 3);
+	assert_true(tried > 0);
+	tried = 0;
+	best = -1;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 3);
+	assert_int_equal(tried, 0);
+	g.n = 16; /* an adapter's rank */
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 0);
+	best = GPU_SHAPES - 1;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), GPU_SHAPES - 1);
+	dev_close(d);
+}
+
 int main(void)
 {
 	fake_cards("fake_rt.so", false);
@@ -243,6 +356,8 @@ int main(void)
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products),
 					    cmocka_unit_test(test_warm),
-					    cmocka_unit_test(test_many_shapes) };
+					    cmocka_unit_test(test_many_shapes),
+					    cmocka_unit_test(test_every_shape),
+					    cmocka_unit_test(test_choice_is_kept) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

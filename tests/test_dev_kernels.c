@@ -609,7 +609,7 @@ static bool one_dtype(enum dev_kernel k) { return gpu_program_of(k, DT_BF16) == 
 static int loops_are_counted(struct dev *d, int64_t most)
 {
 	enum { ROWS = 300000 };
-	static const struct attn_shape longest = { 8, 1, 16, 0, 0, { 700 }, { 700 }, 0 };
+	static const struct attn_shape longest = { 8, 1, 16, 0, 0, { 700 }, { 700 }, 0, 0 };
 	struct err e = { 0 };
 	struct tensors ts;
 	char spec[DEV_SPEC];

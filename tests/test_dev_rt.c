@@ -233,12 +233,12 @@ static void arguments_fit_the_text(void **state)
 	struct err e = { 0 };
 	(void)state;
 	gpu_text(DT_F32, &text);
-	for (int k = 0; k < K_COUNT + 1; k++)
+	for (int k = 0; k < K_COUNT + GPU_SHAPES; k++)
 		for (size_t w = 0; w < ARRAY_LEN(widths); w++) {
 			const char *sig =
 				k < K_COUNT ? dev_kernel_sig((enum dev_kernel)k) : GPU_GEMM_SIG;
 			union dev_arg a[GPU_ARGS] = { 0 };
-			struct gpu_step s[GPU_STEPS] = { { GPU_gemm, 1, 0 } };
+			struct gpu_step s[GPU_STEPS] = { { GPU_gemm_32, 1, 0 } };
 			char packed[64] = "", taken[64];
 			int n = 1;
 			for (int i = 0; sig[i]; i++) {
@@ -250,6 +250,8 @@ static void arguments_fit_the_text(void **state)
 			}
 			if (k < K_COUNT)
 				n = gpu_steps((enum dev_kernel)k, a, s, &e);
+			else
+				s[0].entry = (enum gpu_entry)(GPU_gemm_32 + k - K_COUNT);
 			if (n <= 0)
 				fail_msg("%s: %s", dev_kernel_name((enum dev_kernel)k), e.msg);
 			for (int i = 0; i < n; i++) {

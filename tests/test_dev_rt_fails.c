@@ -4,6 +4,7 @@
  * cards that hang or are lost, cards that may not be opened. It says nothing about real cards. */
 #include "support/fake_rt.h"
 
+#include "base/log.h"
 #include "dev/dev_watch.h"
 #include "dev/rt.h"
 
@@ -391,6 +392,51 @@ static void a_card_of_another_process(void **state)
 	faults("");
 }
 
+static char warned[1000];
+static void keep_line(void *ctx, enum log_level level, const char *line)
+{
+	const size_t n = strlen(warned);
+	(void)ctx, (void)level;
+	snprintf(warned + n, sizeof warned - n, "%s\n", line);
+}
+
+/* A card that is too old for the dtype asked for computes in it all the same; a line says so. */
+static void a_card_too_old_for_the_dtype(void **state)
+{
+	static const struct {
+		const char *card, *says;
+		enum dtype t;
+	} row[] = { { "arch=75",
+		      "sm_75 has no units for bfloat16, so it computes slowly; with "
+		      "compute_dtype: float16",
+		      DT_BF16 },
+		    { "arch=61",
+		      "sm_61 has no units for float16, so it computes slowly; with "
+		      "compute_dtype: float32",
+		      DT_F16 },
+		    { "arch=86", NULL, DT_BF16 } };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		char words[64];
+		snprintf(words, sizeof words, "%s old", row[i].card);
+		faults(words);
+		struct dev *d = open_card("cuda:0");
+		warned[0] = 0;
+		log_set_sink(keep_line, NULL, LOG_WARN);
+		for (int k = 0; k < 260; k++)
+			multiply(d, 10, row[i].t);
+		log_set_sink(NULL, NULL, LOG_WARN);
+		const char *said_so = strstr(warned, "has no units");
+		assert_true(!said_so == !row[i].says);
+		if (row[i].says) {
+			has(warned, row[i].says);
+			assert_null(strstr(said_so + 1, "has no units"));
+		}
+		dev_close(d);
+	}
+	faults("");
+}
+
 /* Free blocks go back to the driver when a library or a launch finds no memory. */
 static void no_memory_inside_the_driver(void **state)
 {
@@ -704,6 +750,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(products_that_a_library_lacks),
 	cmocka_unit_test(a_choice_serves_like_numbers_of_tokens),
 	cmocka_unit_test(a_card_of_another_process),
+	cmocka_unit_test(a_card_too_old_for_the_dtype),
 	cmocka_unit_test(no_memory_inside_the_driver),
 	cmocka_unit_test(sums_stay_float32),
 	cmocka_unit_test(the_library_that_has_the_card),

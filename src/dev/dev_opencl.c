@@ -80,9 +80,11 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	opencl_text(l, c->at.device, CL_DRIVER_VERSION, c->driver, sizeof c->driver);
 	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
 	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
-	c->blas = opencl_blas_use();
+	c->blas = opencl_blas_use(opencl_is_cpu(c->lib, index));
 	c->passes = INT64_MAX;
 	d->priv = c;
+	for (size_t t = 0; t < ARRAY_LEN(c->shape); t++)
+		c->shape[t] = -1;
 	const char *more = getenv("HS_OPENCL_OPTIONS");
 	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "",
 		 more ? more : "");

@@ -17,6 +17,16 @@ const char *gpu_entry_name(enum gpu_entry n)
 	return (unsigned)n < GPU_ENTRIES ? entries[n] : "?";
 }
 
+/* The shapes of kernel/gemm.k: a tile's rows and columns, the depth of a step, vectors a lane owns
+ * and their width. */
+static const struct {
+	int name, m, n, k, rows, vectors, wide;
+} shapes[GPU_SHAPES] = { { 32, 32, 32, 32, 2, 1, 4 },
+			 { 64, 64, 64, 16, 8, 1, 4 },
+			 { 128, 128, 64, 16, 8, 2, 4 },
+			 { 256, 128, 128, 8, 16, 2, 4 },
+			 { 512, 128, 128, 32, 8, 1, 16 } };
+
 void gpu_text(enum dtype t, struct buf *b)
 {
 	static const int widths[] = { 64, 128, 256 };
@@ -40,7 +50,11 @@ void gpu_text(enum dtype t, struct buf *b)
 		buf_adds(b, kernel_attn_tile);
 		buf_adds(b, "#undef DT\n");
 	}
-	buf_adds(b, kernel_gemm);
+	for (int i = 0; i < GPU_SHAPES; i++) {
+		buf_addf(b, "#define DT %d\n", shapes[i].name);
+		buf_adds(b, kernel_gemm);
+		buf_adds(b, "#undef DT\n");
+	}
 }
 
 enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
@@ -97,6 +111,20 @@ static int64_t fours(const union dev_arg *a)
 }
 
 static int64_t lanes(int64_t n) { return loop(over(n, GPU_LANES)); }
+/* What moves SOME numbers a lane: ld_some(), st_some() and loops over those numbers, so many of
+ * them. */
+enum { SOME = 8, SUMMED = 16 };
+static int64_t somes(int64_t n) { return n * loop(SOME); }
+/* Over a row of c, SOME a lane, with so many of these in it. */
+static int64_t some_lanes(int64_t c, int64_t n)
+{
+	return over(c, SOME * GPU_LANES) * (1 + somes(n)) + 1;
+}
+/* Sums over n rows, SUMMED columns a group. */
+static int64_t rows_of(int64_t n)
+{
+	return loop(over(n, GPU_LANES / SUMMED)) + loop(GPU_LANES / SUMMED - 1);
+}
 /* Of group_sum() and group_max(). */
 #define GROUPED loop(7)
 
@@ -182,12 +210,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(copy_columns, a[2].i, lanes(a[3].i));
 		break;
 	case K_rmsnorm_fwd:
-		STEP(rmsnorm_fwd, a[4].i, 2 * lanes(a[5].i) + GROUPED);
+		STEP(rmsnorm_fwd, a[4].i, some_lanes(a[5].i, 6) + 1 + GROUPED);
 		break;
 	case K_rmsnorm_bwd:
 		if (a[1].b.buf && a[6].i)
-			STEP(rmsnorm_dw, over(a[7].i, 32), loop(over(a[6].i, 4)) + loop(3));
-		STEP(rmsnorm_dx, a[6].i, 2 * lanes(a[7].i) + GROUPED);
+			STEP(rmsnorm_dw, over(a[7].i, SUMMED), rows_of(a[6].i));
+		STEP(rmsnorm_dx, a[6].i, some_lanes(a[7].i, 11) + 1 + GROUPED);
 		break;
 	case K_rope:
 		if (a[5].i % 2)
@@ -206,15 +234,16 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		if (!a[11].i)
 			break;
 		TRY(attn_check(a[13].i, a[14].i, a[15].i, e));
-		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES), loop(a[15].i));
+		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES),
+		     over(a[15].i, SOME) * (1 + somes(3)) + 1);
 		s[n++] = attn_step(GPU_attn_dq_64, a + 11, a[11].i, a[13].i, 1);
 		s[n++] = attn_step(GPU_attn_dkv_64, a + 11, a[11].i, a[14].i, a[13].i / a[14].i);
 		break;
 	case K_swiglu_fwd:
-		STEP(swiglu_fwd, over(a[3].i, GPU_LANES), 0);
+		STEP(swiglu_fwd, over(a[3].i, SOME * GPU_LANES), somes(4));
 		break;
 	case K_swiglu_bwd:
-		STEP(swiglu_bwd, over(a[5].i, GPU_LANES), 0);
+		STEP(swiglu_bwd, over(a[5].i, SOME * GPU_LANES), somes(6));
 		break;
 	case K_sink_fwd:
 		STEP(sink_fwd, a[3].i * a[4].i, lanes(a[5].i));
@@ -230,13 +259,13 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(swiglu_oss_bwd, over(a[5].i, GPU_LANES), 0);
 		break;
 	case K_geglu_fwd:
-		STEP(geglu_fwd, over(a[3].i, GPU_LANES), 0);
+		STEP(geglu_fwd, over(a[3].i, SOME * GPU_LANES), somes(4));
 		break;
 	case K_geglu_bwd:
-		STEP(geglu_bwd, over(a[5].i, GPU_LANES), 0);
+		STEP(geglu_bwd, over(a[5].i, SOME * GPU_LANES), somes(6));
 		break;
 	case K_axpby:
-		STEP(axpby, over(a[2].i, GPU_LANES), 0);
+		STEP(axpby, over(a[2].i, SOME * GPU_LANES), somes(4));
 		break;
 	case K_cast:
 		for (int i = 3; i < 5; i++)
@@ -286,27 +315,27 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_dot_columns:
 		if (a[4].i)
-			STEP(dot_columns, over(a[5].i, 32), loop(over(a[4].i, 4)) + loop(3));
+			STEP(dot_columns, over(a[5].i, SUMMED), rows_of(a[4].i));
 		break;
 	case K_colsum:
 		if (a[2].i)
-			STEP(colsum, over(a[3].i, 32), loop(over(a[2].i, 4)) + loop(3));
+			STEP(colsum, over(a[3].i, SUMMED), rows_of(a[2].i));
 		break;
 	case K_addbias:
 		STEP(addbias, a[2].i, lanes(a[3].i));
 		break;
 	case K_act_fwd:
-		STEP(act_fwd, over(a[2].i, GPU_LANES), 0);
+		STEP(act_fwd, over(a[2].i, SOME * GPU_LANES), somes(3));
 		break;
 	case K_act_bwd:
-		STEP(act_bwd, over(a[3].i, GPU_LANES), 0);
+		STEP(act_bwd, over(a[3].i, SOME * GPU_LANES), somes(5));
 		break;
 	case K_layernorm_fwd:
 		STEP(layernorm_fwd, a[6].i, 3 * lanes(a[7].i) + 2 * GROUPED);
 		break;
 	case K_layernorm_bwd:
 		if ((a[1].b.buf || a[2].b.buf) && a[8].i)
-			STEP(layernorm_dw, over(a[9].i, 32), loop(over(a[8].i, 4)) + loop(3));
+			STEP(layernorm_dw, over(a[9].i, SUMMED), rows_of(a[8].i));
 		STEP(layernorm_dx, a[8].i, 2 * lanes(a[9].i) + 2 * GROUPED);
 		break;
 	case K_mse:
@@ -335,7 +364,7 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		if (a[12].i < 1 || (a[4].b.buf && !a[5].b.buf))
 			return err_set(e, ERR_INTERNAL, "nf4_dequant: block %lld%s",
 				       (long long)a[12].i, a[4].b.buf ? " without absmax2" : "");
-		STEP(nf4_dequant, a[8].i, lanes(a[10].i));
+		STEP(nf4_dequant, a[8].i, lanes(a[10].i) + some_lanes(a[10].i, 2));
 		break;
 	case K_sqnorm:
 		STEP(sqnorm, over(a[2].i, 4096), lanes(4096) + GROUPED);
@@ -356,7 +385,7 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(factor_rows, a[2].i, lanes(a[3].i) + GROUPED);
 		break;
 	case K_factor_cols:
-		STEP(factor_cols, over(a[3].i, 32), loop(over(a[2].i, 4)) + loop(3));
+		STEP(factor_cols, over(a[3].i, SUMMED), rows_of(a[2].i));
 		break;
 	case K_factor_scale:
 		STEP(factor_scale, over(a[3].i * a[4].i, GPU_LANES), 0);
@@ -368,17 +397,30 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	return n && s[n - 1].groups > 0 ? n : 0;
 }
 
-/* kernel/gemm.k: before and behind the steps of 16 columns, and one of those. */
-enum {
-	GEMM_DEPTH = 16,
-	GEMM_ENDS = 2 * (9 + 8 * 5) + 1,
-	GEMM_STEP = 1 + 2 * 9 + 17 + 16 * (9 + 5 + 9 + 8 * 5)
-};
-
-int64_t gpu_gemm_depth(int64_t passes)
+/* kernel/gemm.k: passes before and behind the steps, and of one of them. */
+static int64_t gemm_ends(int i)
 {
-	const int64_t steps = (passes - GEMM_ENDS) / GEMM_STEP;
-	return steps < 1 ? GEMM_DEPTH : steps > INT32_MAX ? INT64_MAX : steps * GEMM_DEPTH;
+	return 2 * shapes[i].rows *
+	       (loop(shapes[i].vectors) + shapes[i].vectors * loop(shapes[i].wide));
+}
+
+static int64_t gemm_step(int i)
+{
+	const int64_t pieces = (shapes[i].m + shapes[i].n) * shapes[i].k / SOME / GPU_LANES;
+	return 1 + 2 * pieces * (1 + somes(1)) + 4 + loop(shapes[i].k);
+}
+
+int64_t gpu_gemm_depth(int shape, int64_t passes)
+{
+	const int64_t steps = (passes - gemm_ends(shape)) / gemm_step(shape);
+	return steps < 1           ? shapes[shape].k
+	       : steps > INT32_MAX ? INT64_MAX
+				   : steps * shapes[shape].k;
+}
+
+int gpu_gemm_shape(const struct dev_gemm *g, int best)
+{
+	return best != GPU_SHAPES - 1 && (g->m < g->n ? g->m : g->n) <= shapes[0].m ? 0 : best;
 }
 
 static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)
@@ -386,8 +428,8 @@ static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)
 	return (struct dev_ref){ r.buf, r.off + (size_t)elements * dtype_size(t) };
 }
 
-struct gpu_step gpu_gemm(const struct dev_gemm *g, int64_t k0, int64_t k1, struct dev_ref sums,
-			 union dev_arg a[GPU_ARGS])
+struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_t k1,
+			 struct dev_ref sums, union dev_arg a[GPU_ARGS])
 {
 	const int64_t flags = (g->ta ? 1 : 0) | (g->tb ? 2 : 0) | (g->c_dtype == DT_F32 ? 4 : 0) |
 			      (k0 > 0 ? 8 : 0) | (k1 < g->k ? 16 : 0);
@@ -400,6 +442,8 @@ struct gpu_step gpu_gemm(const struct dev_gemm *g, int64_t k0, int64_t k1, struc
 		a[4 + i].i = ints[i];
 	a[11].f = g->alpha;
 	a[12].f = g->beta;
-	return (struct gpu_step){ GPU_gemm, over(g->m, 64) * over(g->n, 64),
-				  GEMM_ENDS + over(k1 - k0, GEMM_DEPTH) * GEMM_STEP };
+	return (struct gpu_step){ (enum gpu_entry)(GPU_gemm_32 + shape),
+				  over(g->m, shapes[shape].m) * over(g->n, shapes[shape].n),
+				  gemm_ends(shape) +
+					  over(k1 - k0, shapes[shape].k) * gemm_step(shape) };
 }

@@ -50,14 +50,18 @@ enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS],
 	      struct err *e);
 
-/* The portable matrix product over columns [k0, k1) of op(A): its arguments (by GPU_GEMM_SIG) and
- * its step. m and n are above 0. A product cut into several pieces hands its sums from one to the
- * next in `sums` (m,n) f32; the last piece writes C, and the bits are those of one piece. With k0 0
- * and k1 k, `sums` is DEV_NONE. */
+/* The portable matrix product over columns [k0, k1) of op(A), in one of GPU_SHAPES shapes of tiles:
+ * its arguments (by GPU_GEMM_SIG) and its step. m and n are above 0. A product cut into several
+ * pieces hands its sums from one to the next in `sums` (m,n) f32; the last piece writes C, and the
+ * bits are those of one piece, in every shape. With k0 0 and k1 k, `sums` is DEV_NONE. */
 #define GPU_GEMM_SIG "bbbbiiiiiiiff"
-struct gpu_step gpu_gemm(const struct dev_gemm *g, int64_t k0, int64_t k1, struct dev_ref sums,
-			 union dev_arg args[GPU_ARGS]);
-/* The most columns of one piece for which a lane makes at most `passes`; at least 16. */
-int64_t gpu_gemm_depth(int64_t passes);
+#define GPU_SHAPES 5
+struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_t k1,
+			 struct dev_ref sums, union dev_arg args[GPU_ARGS]);
+/* Which shape: `best` is the device's for large products; the first is for small sides, but for
+ * processors, for which the last one is. */
+int gpu_gemm_shape(const struct dev_gemm *g, int best);
+/* The most columns of one piece for which a lane makes at most `passes`. */
+int64_t gpu_gemm_depth(int shape, int64_t passes);
 
 #endif

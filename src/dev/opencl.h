@@ -75,6 +75,7 @@ struct opencl {
 	char name[128], vendor[64], driver[64], options[512];
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16, blas; /* blas: products by CLBlast */
+	int shape[3];           /* of portable products, by dtype: gpu_tune.h */
 	int64_t passes;         /* most loop passes of a lane in one launch */
 	struct dev_buf sums;    /* of products that are cut because of that; size 0: none yet */
 };
@@ -145,7 +146,8 @@ int opencl_use(struct opencl *c, const struct dev_buf *b, struct err *e);
 void opencl_pieces_release(struct opencl *c);
 
 /* opencl_blas.c */
-bool opencl_blas_use(void); /* whether CLBlast is there, and wanted */
+/* whether CLBlast is there, and wanted; cpu: for a driver for the processor */
+bool opencl_blas_use(bool cpu);
 /* False: it does not do this product, and has queued nothing. */
 bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_launch.c - see opencl.h: launches of kernels, and matrix products. A launch whose loops
  * the driver would end too early is refused; a product is cut into pieces that it runs. */
+#include "base/buf.h"
 #include "base/err.h"
+#include "dev/gpu_tune.h"
 #include "dev/opencl.h"
 
 static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig,
@@ -84,23 +86,37 @@ void opencl_sums_release(struct dev *d)
 	c->sums = (struct dev_buf){ 0 };
 }
 
-static int portable_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+static int gemm_in(struct dev *d, const struct dev_gemm *g, int shape, struct err *e)
 {
 	struct opencl *c = d->priv;
 	union dev_arg a[GPU_ARGS];
-	const int64_t depth = gpu_gemm_depth(c->passes);
+	const int64_t depth = gpu_gemm_depth(shape, c->passes);
 	int64_t k0 = 0;
 	if (g->k > depth)
 		TRY(room_for_sums(d, (size_t)g->m * (size_t)g->n * sizeof(float), e));
 	do {
 		const int64_t k1 = g->k - k0 > depth ? k0 + depth : g->k;
-		const struct gpu_step s =
-			gpu_gemm(g, k0, k1, g->k > depth ? DEV_REF(&c->sums, 0) : DEV_NONE, a);
+		const struct gpu_step s = gpu_gemm(
+			g, shape, k0, k1, g->k > depth ? DEV_REF(&c->sums, 0) : DEV_NONE, a);
 		TRY(run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a,
 			     2.0 * (double)g->m * (double)g->n * (double)(k1 - k0), e));
 		k0 = k1;
 	} while (k0 < g->k);
 	return 0;
+}
+
+static int portable_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	struct opencl *c = d->priv;
+	int *best = &c->shape[g->ab_dtype];
+	char key[GPU_KEY] = "";
+	if (gpu_tune_asks(g, *best)) {
+		struct buf text = BUF_INIT;
+		gpu_text(g->ab_dtype, &text);
+		opencl_key(c, text.p, text.n, key);
+		buf_release(&text);
+	}
+	return gemm_in(d, g, gpu_tune(d, g, key, gemm_in, best), e);
 }
 
 int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)

@@ -173,6 +173,8 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	c->f = &v->lib->f;
 	pthread_mutex_init(&c->pin_lock, NULL);
 	c->limit = (int64_t)(dev_time_limit() * 1e9);
+	for (int t = 0; t < RT_TYPES; t++)
+		c->shape[t] = -1;
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
 	const int code = describe(c, index, v->lib->version);

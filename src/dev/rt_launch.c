@@ -2,8 +2,11 @@
 /* rt_launch.c - see rt.h: launches, matrix products. */
 #include "dev/rt.h"
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "dev/gpu_tune.h"
 
 static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
 		    const union dev_arg *a, double flops, struct err *e)
@@ -65,12 +68,32 @@ int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_ar
 	return n < 0 ? n : 0;
 }
 
-static int portable_gemm(struct rt *c, const struct dev_gemm *g, struct err *e)
+static int gemm_in(struct dev *d, const struct dev_gemm *g, int shape, struct err *e)
 {
 	union dev_arg a[GPU_ARGS];
-	const struct gpu_step s = gpu_gemm(g, 0, g->k, DEV_NONE, a);
-	return run_step(c, &s, g->ab_dtype, GPU_GEMM_SIG, a,
+	const struct gpu_step s = gpu_gemm(g, shape, 0, g->k, DEV_NONE, a);
+	return run_step(d->priv, &s, g->ab_dtype, GPU_GEMM_SIG, a,
 			2.0 * (double)g->m * (double)g->n * (double)g->k, e);
+}
+
+static int portable_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	struct rt *c = d->priv;
+	int *best = &c->shape[g->ab_dtype];
+	char key[GPU_KEY] = "";
+	const bool asks = gpu_tune_asks(g, *best);
+	if (asks) {
+		const char *const part[] = { c->v->backend, c->name, c->arch, c->driver,
+					     rtc_name(c->compiler) };
+		struct buf text = BUF_INIT;
+		gpu_text(g->ab_dtype, &text);
+		gpu_cache_key(part, ARRAY_LEN(part), text.p, text.n, key);
+		buf_release(&text);
+	}
+	const int shape = gpu_tune(d, g, key, gemm_in, best);
+	if (asks) /* what was measured with */
+		rt_spare_back(c, e);
+	return gemm_in(d, g, shape, e);
 }
 
 /* The vendor's library, tried once; without it the portable kernel computes. */
@@ -88,6 +111,20 @@ static void find_blas(struct rt *c)
 	}
 }
 
+/* Said once of a dtype that the card has no units for, when a training computes in it: a probe makes
+ * fewer products. */
+static void say_slow(struct rt *c, enum dtype t)
+{
+	enum { PROBES = 256 };
+	if (t == DT_F32 || c->products[t] > PROBES || ++c->products[t] <= PROBES ||
+	    c->v->native(c->arch, t))
+		return;
+	log_warn("%s: %s has no units for %s, so it computes slowly; with compute_dtype: %s it "
+		 "would not",
+		 c->label, c->arch, dtype_name(t),
+		 t == DT_BF16 && c->v->native(c->arch, DT_F16) ? "float16" : "float32");
+}
+
 int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	struct rt *c = d->priv;
@@ -95,6 +132,7 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "%s has no matrix product of %s into %s",
 			       c->v->backend, dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
 	TRY(rt_enter(c, e));
+	say_slow(c, g->ab_dtype);
 	find_blas(c);
 	if (c->blas && g->k) {
 		TRY(rt_use(c, g->a.buf, e));
@@ -109,7 +147,7 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		if (done)
 			return rt_queued(c, 2.0 * (double)g->m * (double)g->n * (double)g->k, e);
 	}
-	return portable_gemm(c, g, e);
+	return portable_gemm(d, g, e);
 }
 
 /* A small product by the vendor's library, in whole numbers that every format holds. */

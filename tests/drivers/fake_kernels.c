@@ -3,7 +3,7 @@
  * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread. They switch at barriers
  * and where the lanes of a wave wait for each other, so what __shared__ holds can be static.
  * FAKE_CARD names a card with matrix units by its architecture, as the compilers' own macro does:
- * then this is attention alone, as the text has it for that card (fake_tiles.h). */
+ * then this is attention and products alone, as the text has them for that card (fake_tiles.h). */
 #include <math.h>
 #include <stdbool.h>
 
@@ -77,6 +77,18 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/attn.k"
 #include "dev/kernel/attn_tile.k"
 #undef DT
-#ifndef FAKE_CARD
+#define DT 32
 #include "dev/kernel/gemm.k"
-#endif
+#undef DT
+#define DT 64
+#include "dev/kernel/gemm.k"
+#undef DT
+#define DT 128
+#include "dev/kernel/gemm.k"
+#undef DT
+#define DT 256
+#include "dev/kernel/gemm.k"
+#undef DT
+#define DT 512
+#include "dev/kernel/gemm.k"
+#undef DT

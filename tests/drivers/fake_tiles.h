@@ -57,6 +57,13 @@ static const struct handed *hand(const char *what, int wave, const void *r, int 
 /* Number i of a lane's registers, two in each, the lower half first */
 static f32 half_of(const u32 *r, int i) { return TO_F32((u16)(r[i / 2] >> (16 * (i % 2)))); }
 
+/* The same in bfloat16 (1) or float16 (2), whatever the kernel's own format */
+static inline f32 half_in(const u32 *r, int i, int format)
+{
+	const u16 h = (u16)(r[i / 2] >> (16 * (i % 2)));
+	return format == 1 ? bf16_f32(h) : f16_f32(h);
+}
+
 static inline u32 nv_shuffle_xor(u32 v, i32 mask)
 {
 	const int lane = LID % 32;
@@ -215,7 +222,15 @@ static int amd_i(enum amd_kind kind, int lane, int reg)
 	       : kind == WMMA_GFX12 ? 8 * (lane / 16) + reg
 				    : 4 * (lane / 16) + reg % 4;
 }
-static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d)
+/* MI200 takes float16 numbers below 2^-14 for 0: "AMD Instinct MI200 ISA", denormals of MFMA. */
+static void amd_flush(u32 *r, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int s = 0; s < 32; s += 16)
+			if (!(r[i] >> s & 0x7c00))
+				r[i] &= ~(0x7fffu << s);
+}
+static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d, int format)
 {
 	static const int regs[] = { 2, 1, 8, 4 };
 	const int lane = LID % WAVE, n = regs[kind], depth = kind == MFMA_K8 ? 8 : 16;
@@ -223,12 +238,17 @@ static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d
 	f32 A[16][16], B[16][16];
 	memcpy(r, a, (size_t)n * 4);
 	memcpy(r + n, b, (size_t)n * 4);
+#ifdef __gfx90a__
+	if (format == 2)
+		amd_flush(r, 2 * n);
+#endif
 	const struct handed *h = hand("a matrix instruction", WAVE, r, 2 * n, NULL);
 	struct product *p = PRODUCT(WAVE);
 	for (int l = 0; l < WAVE && p->due; l++)
 		for (int i = 0; i < 2 * n; i++) {
 			const int k = amd_k(kind, l, i);
-			const f32 x = half_of(h[l].r, i), y = half_of(h[l].r + n, i);
+			const f32 x = half_in(h[l].r, i, format),
+				  y = half_in(h[l].r + n, i, format);
 			/* gfx11: the lanes 16 further must hold the same */
 			if (kind == WMMA_GFX11 && l >= 16 &&
 			    (memcmp(&A[l % 16][k], &x, 4) || memcmp(&B[k][l % 16], &y, 4))) {
@@ -249,20 +269,23 @@ static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d
 	for (int reg = 0; reg < (WAVE == 64 ? 4 : 8); reg++)
 		d[reg] += p->p[amd_i(kind, lane, reg)][lane % 16];
 }
-#define AMD_PRODUCT(kind, a, b, c)                                                                 \
+#define AMD_PRODUCT(kind, a, b, c, format)                                                         \
 	({                                                                                         \
 		__typeof__(a) a_ = a, b_ = b;                                                      \
 		__typeof__(c) c_ = c;                                                              \
-		amd_product(kind, &a_, &b_, (f32 *)&c_);                                           \
+		amd_product(kind, &a_, &b_, (f32 *)&c_, format);                                   \
 		c_;                                                                                \
 	})
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K16, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K16, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K8, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c) AMD_PRODUCT(WMMA_GFX12, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c) AMD_PRODUCT(WMMA_GFX12, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K16, a, b, c, 2)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z)                                \
+	AMD_PRODUCT(MFMA_K16, a, b, c, 1)
+#define __builtin_amdgcn_mfma_f32_16x16x8bf16(a, b, c, x, y, z) AMD_PRODUCT(MFMA_K8, a, b, c, 1)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c, 1)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) AMD_PRODUCT(WMMA_GFX11, a, b, c, 2)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c)                                 \
+	AMD_PRODUCT(WMMA_GFX12, a, b, c, 1)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)                                  \
+	AMD_PRODUCT(WMMA_GFX12, a, b, c, 2)
 
 static inline i32 amd_bpermute(i32 bytes, i32 v)
 {

@@ -81,6 +81,7 @@ struct attn_shape {
 	int64_t h, g, d, window, pad;
 	int32_t lq[4], lk[4]; /* 0 ends */
 	double cap;
+	double small; /* how large the gradient that comes in is; 0: 1 */
 };
 
 void case_attn_fwd(struct tensors *ts, enum dtype t);
