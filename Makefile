@@ -185,11 +185,13 @@ $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.
 		$< src/base/dtype.c -o $@ -lm -ldl
 $(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_TEXT)
 	@mkdir -p $(@D)
-	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DHS_T=$* -fPIC -shared $< -o $@ -lm
+	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DHS_T=$* -fPIC -shared \
+		$< -o $@ -lm
 $(BUILD)/tests/drivers/fake_tiles_%.so: tests/drivers/fake_kernels.c tests/drivers/fake_tiles.h \
 		$(KERNEL_TEXT)
 	@mkdir -p $(@D)
-	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DFAKE_CARD -DHS_T=$(word 1,$(subst -, ,$*)) \
+	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DFAKE_CARD \
+		-DHS_T=$(word 1,$(subst -, ,$*)) \
 		$(addprefix -D,$(patsubst sm_%,__CUDA_ARCH__=%0,$(patsubst gfx11%,__GFX11__, \
 		$(patsubst gfx90%,__gfx90%__,$(patsubst gfx12%,__gfx12%__, \
 		$(word 2,$(subst -, ,$*))))))) -fPIC -shared $< -o $@ -lm

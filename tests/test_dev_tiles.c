@@ -34,8 +34,8 @@ static const struct card {
 	{ "gfx1200", "hip:0", "FAKE_HIP", "gfx1200", DT_BF16 },
 };
 
-/* C (m,n) f32 or in t, of A and B in t, by the portable kernel: each transpose, edges of tiles, rows
- * that do not lie in pieces of 16 bytes, every shape of tiles. */
+/* C (m,n) f32 or in t, of A and B in t, by the portable kernel: each transpose, edges of tiles,
+ * rows that do not lie in pieces of 16 bytes, every shape of tiles. */
 static void case_products(struct tensors *ts, enum dtype t)
 {
 	static const int64_t sizes[][3] = { { 131, 72, 100 }, { 33, 144, 64 }, { 16, 40, 7 } };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define EXT "shape"
-enum { USUAL = 1, SIDE = 512, LARGER = 1536, RUNS = 3 };
+enum { USUAL = 1, SIDE = 512, LARGER = 1024, RUNS = 3 };
 static const double too_short = 2e-3; /* seconds of a run: the larger side is timed */
 
 bool gpu_tune_asks(const struct dev_gemm *g, int best)

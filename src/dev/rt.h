@@ -196,7 +196,7 @@ struct rt {
 	} built[RT_TYPES];
 	struct rt_blas *blas;
 	bool blas_tried;
-	int shape[RT_TYPES]; /* of portable products: gpu_tune.h */
+	int shape[RT_TYPES];    /* of portable products: gpu_tune.h */
 	int products[RT_TYPES]; /* so far, as far as they are counted */
 
 	int64_t limit;     /* nanoseconds to wait for the device */

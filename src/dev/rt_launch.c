@@ -111,8 +111,8 @@ static void find_blas(struct rt *c)
 	}
 }
 
-/* Said once of a dtype that the card has no units for, when a training computes in it: a probe makes
- * fewer products. */
+/* Said once of a dtype that the card has no units for, when a training computes in it: a probe
+ * makes fewer products. */
 static void say_slow(struct rt *c, enum dtype t)
 {
 	enum { PROBES = 256 };

@@ -24,7 +24,7 @@
  *   asked=N       an event has not happened when it is asked for the first N times (3)
  *   full          a launch finds no memory, once
  *   noregister    no memory of the host's is registered
- *   volta         the CUDA compiler makes code for sm_70 too; old: for sm_61, too
+ *   volta         the CUDA compiler makes code for sm_70 too
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
@@ -922,11 +922,10 @@ static int c_destroy(void **p)
 static const char compiler_log[] =
 	"heteroshard.cu(7): error: the first line\nthe second\nthe third\nthe fourth\n";
 
-/* "volta": and sm_70; "old": and sm_61 */
-static const int archs[] = { 61, 70, 75, 80, 86, 90 };
-static int left_out(void) { return fault("old", 0) ? 0 : fault("volta", 0) ? 1 : 2; }
-static int narchs(void) { return (int)(sizeof archs / sizeof *archs) - left_out(); }
-static const int *first_arch(void) { return archs + left_out(); }
+/* "volta": and sm_70 */
+static const int archs[] = { 70, 75, 80, 86, 90 };
+static int narchs(void) { return 5 - !fault("volta", 0); }
+static const int *first_arch(void) { return archs + !fault("volta", 0); }
 
 static int c_compile(struct program *p, int n, const char *const *options)
 {
