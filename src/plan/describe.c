@@ -412,7 +412,8 @@ static int add_links(struct description *d, struct profile *p, struct err *e)
 		const struct equal_cards *w = d->equal;
 		double rate = w->bandwidth > 0 ? w->bandwidth : OF_THE_WIRE / 8,
 		       ms = w->latency_ms > 0 ? w->latency_ms : LATENCY_MS;
-		p->link[p->links++] = (struct profile_link){ -1, -1, rate, ms, rate, ms, NULL, 0, 0 };
+		p->link[p->links++] =
+			(struct profile_link){ -1, -1, rate, ms, rate, ms, NULL, 0, 0 };
 	}
 	for (size_t i = 0; i < n; i++)
 		TRY(read_link(d, d->link_list->child[i], p, &p->link[p->links++], &d->mem, e));
