@@ -127,8 +127,8 @@ struct plan {
 	struct arena mem; /* owns everything below */
 	const char *planner;
 	const struct sched *sched;
-	enum sum_order order; /* of gradients, with which it was simulated */
-	unsigned offload;     /* bits of enum offload */
+	enum sum_order order;          /* of gradients, with which it was simulated */
+	unsigned offload;              /* bits of enum offload */
 	const struct reducer *reducer; /* how groups add up; NULL: as the options say */
 	int chunks, microbatch, microbatches;
 	const int *pass; /* [microbatches] rows, where they differ; NULL: microbatch each */
