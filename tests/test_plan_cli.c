@@ -199,7 +199,7 @@ static void write_text(const char *dir, const char *name, const char *text)
 	fclose(f);
 }
 
-/* The picture of a shard_plan never replaces that of a run. */
+/* The picture of a shard_plan never replaces that of a run, or somebody's own. */
 static void test_picture(void **state)
 {
 	(void)state;
@@ -208,7 +208,7 @@ static void test_picture(void **state)
 	snprintf(dir, sizeof dir, "%s/hs-plan-XXXXXX", tmp ? tmp : "/tmp");
 	assert_non_null(mkdtemp(dir));
 	write_text(dir, "job.yaml",
-		   "base_model: /nowhere\nprofile: none\ncoordinator: {ip: 127.0.0.1, port: 3}\n"
+		   "profile: none\ncoordinator: {ip: 127.0.0.1, port: 3}\n"
 		   "workers: [{id: a, ip: 127.0.0.1, port: 1}, {id: b, ip: 127.0.0.1, port: 2}]\n"
 		   "shard_plan: [{id: a, start: 0, end: 2}, {id: b, start: 2, end: 4, is_last: "
 		   "true}]\n");
@@ -223,6 +223,16 @@ static void test_picture(void **state)
 	assert_true(fread(text, 1, sizeof text - 1, f) > 0);
 	fclose(f);
 	assert_string_equal(text, "of the run");
+	for (int again = 0; again < 2; again++) { /* its own picture is replaced */
+		snprintf(args, sizeof args, "%s/job.yaml --out %s/o", dir, dir);
+		assert_int_equal(plan(args), 0);
+		assert_non_null(strstr(out, "architecture.png shows the shard_plan"));
+	}
+	snprintf(args, sizeof args, "rm %s/o/architecture.dot", dir);
+	assert_int_equal(system(args), 0);
+	snprintf(args, sizeof args, "%s/job.yaml --out %s/o", dir, dir);
+	assert_int_equal(plan(args), 2);
+	assert_non_null(strstr(out, "architecture.png is there without a plan.json"));
 	snprintf(args, sizeof args, "rm -r %s", dir);
 	assert_int_equal(system(args), 0);
 }

@@ -665,6 +665,7 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 			 dir);
 		return 0;
 	}
+	TRY(output_check_report(dir, true, NULL, 0, e));
 	int rc = plan_draw_shards(c, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
 		fprintf(stderr, "note: %s\n", e->msg);
