@@ -15,8 +15,8 @@ struct err;
  * folder that contains one of them. */
 int output_not_input(const char *out, const char *const *input, size_t n, struct err *e);
 /* Whether `plan` (or, without `plan`, `profile`) may write its files into the folder: plan.json and
- * profile.json there are this program's, or its picture of a shard_plan is, or nothing is there that
- * they would replace, and none of input[n] is among them. */
+ * profile.json there are this program's, or its picture of a shard_plan is, or nothing is there
+ * that they would replace, and none of input[n] is among them. */
 int output_check_report(const char *dir, bool plan, const char *const *input, size_t n,
 			struct err *e);
 /* A GGUF file that this program wrote, by its pair GGUF_MARK. */
