@@ -285,12 +285,11 @@ static void train_a_little(void)
 {
 	struct err e = { 0 };
 	struct train_result r;
-	struct config *c =
-		tiny_config(&tiny, "run",
-			    (const char *const[]){ "device=opencl:0", "overwrite_output_dir=true",
-						   "val_set_size=0", "eval_steps=0",
-						   "micro_batch_size=10",
-						   "gradient_accumulation_steps=1", NULL });
+	struct config *c = tiny_config(
+		&tiny, "run",
+		(const char *const[]){ "device=opencl:0", "overwrite_output_dir=true",
+				       "val_set_size=0", "eval_steps=0", "micro_batch_size=10",
+				       "gradient_accumulation_steps=1", NULL });
 	/* the placement is given, so that nothing is measured first: the measurement would run out
 	 * of memory too */
 	static const char *device[] = { "opencl:0" };
