@@ -81,8 +81,8 @@ static bool is_our_picture(const char *dir)
 	if (!join(dir, "architecture.dot", path) || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	FILE *f = fopen(path, "re");
-	const bool ours = f && fread(begin, sizeof begin, 1, f) == 1 &&
-			  !memcmp(begin, mark, sizeof begin);
+	const bool ours =
+		f && fread(begin, sizeof begin, 1, f) == 1 && !memcmp(begin, mark, sizeof begin);
 	if (f)
 		fclose(f);
 	return ours;
