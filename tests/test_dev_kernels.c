@@ -608,7 +608,7 @@ static bool one_dtype(enum dev_kernel k) { return gpu_program_of(k, DT_BF16) == 
  * sizes just below the limit come out right, sizes above it are refused. */
 static int loops_are_counted(struct dev *d, int64_t most)
 {
-	enum { ROWS = 300000 };
+	enum { ROWS = 600000, AT_ONCE = GPU_LANES / 16 }; /* rows that a group adds in one pass */
 	static const struct attn_shape longest = { 8, 1, 16, 0, 0, { 700 }, { 700 }, 0, 0 };
 	struct err e = { 0 };
 	struct tensors ts;
@@ -622,7 +622,7 @@ static int loops_are_counted(struct dev *d, int64_t most)
 	if (!strstr(e.msg, spec) || !strstr(e.msg, "colsum at this size makes up to"))
 		fail_msg("%s", e.msg);
 	double want = 0;
-	a[2].i = 4 * (most - 10);
+	a[2].i = AT_ONCE * (most - 10);
 	for (int64_t r = 0; r < a[2].i; r++)
 		want += dy->v[r];
 	ts.floor = sqrt((double)ROWS);
