@@ -588,7 +588,11 @@ static void ready(void *ctx, const struct plan_message *p)
 		abort();
 }
 
-static void visitors(void *ctx) { (void)ctx; }
+static void visitors(void *ctx, bool refuse)
+{
+	(void)ctx;
+	(void)refuse;
+}
 
 static void *work(void *env)
 {
