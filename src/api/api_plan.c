@@ -46,18 +46,18 @@ static int profile(const hs_options *o, char **json_p, struct err *e)
 }
 
 /* The profile of a file, of the configuration's file, or measured now. */
-static int get_profile(const struct config *c, const hs_options *o, const char *file,
-		       struct profile *p, struct err *e)
+static int get_profile(struct config *c, const hs_options *o, const char *file, struct profile *p,
+		       struct err *e)
 {
 	if (!file && c->profile && strcmp(c->profile, "none"))
 		file = c->profile;
 	if (file)
 		return profile_read_file(p, file, e);
-	TRY(api_check_role((struct config *)(uintptr_t)c, e));
+	TRY(api_check_role(c, e));
 	return measure(c, o, p, e);
 }
 
-static int plan_of(const struct config *c, const hs_options *o, const char *file, char **json_p,
+static int plan_of(struct config *c, const hs_options *o, const char *file, char **json_p,
 		   struct err *e)
 {
 	struct job_plan p = { 0 };
