@@ -406,20 +406,21 @@ static int improve(struct groups *g, struct grouping *now, struct err *e)
 	return rc < 0 ? rc : 0;
 }
 
-/* Two devices of the best grouping to random stages, new ones among them; improved again. */
+/* Two devices of the best grouping to random stages, new ones among them, or, every third turn,
+ * three times a device in another's place; improved again. */
 static int kick(struct groups *g, struct grouping *best, uint64_t turn, struct err *e)
 {
 	const struct rng_key key = rng_key(rng_fold(0x6b69636b, turn));
 	struct grouping x = *best;
-	for (uint64_t i = 0; i < 3 && turn % 3 == 2;
-	     i++) { /* or each of some takes another's place */
+	const bool swaps = turn % 3 == 2;
+	for (uint64_t i = 0; swaps && i < 3; i++) {
 		const uint64_t a = rng_below(key, 5 + 2 * i, (uint64_t)g->p->devices),
 			       b = rng_below(key, 6 + 2 * i, (uint64_t)g->p->devices);
 		const int of = x.of[a];
 		x.of[a] = x.of[b];
 		x.of[b] = of;
 	}
-	for (uint64_t i = 0; i < 2 && turn % 3 != 2; i++) {
+	for (uint64_t i = 0; !swaps && i < 2; i++) {
 		const uint64_t d = rng_below(key, 2 * i, (uint64_t)g->p->devices),
 			       to = rng_below(key, 2 * i + 1, (uint64_t)x.stages + 1);
 		x.of[d] = (int)to;
