@@ -221,12 +221,13 @@ static void visitors(void *ctx, bool refuse)
 				  "a later coordinator of this run has connected");
 		return;
 	}
+	if (!refuse)
+		return;
 	snprintf(why, sizeof why,
 		 "worker '%s' on %s already works on job %016llx for the coordinator at %s",
 		 s->o->id, s->host, (unsigned long long)s->env.job,
 		 link_address(s->env.coordinator));
-	if (refuse)
-		guests_refuse(&s->guests, GUESTS_ALL, why);
+	guests_refuse(&s->guests, GUESTS_ALL, why);
 }
 
 /* ---- the neighbours ---- */
