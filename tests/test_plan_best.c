@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "plan/plan.h"
@@ -299,6 +300,50 @@ static void test_forward_messages(void **state)
 	profile_release(&p);
 }
 
+/* A pipeline has no more stages than the model has layers: only groups use more devices. */
+static void test_many_devices_form_groups(void **state)
+{
+	enum { MANY = SEARCH_GROUPED + 8 };
+	struct buf b = BUF_INIT;
+	struct plan_options o = opts();
+	struct profile p;
+	struct plan pipeline, plan;
+	struct err e = { 0 };
+	int used = 0;
+	(void)state;
+	buf_addf(&b,
+		 "{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 4, \"hidden\": 512, "
+		 "\"parameters\": 4e8, \"parameters_per_layer\": 1e8}, \"sequence_len\": 512, "
+		 "\"dtype\": \"bfloat16\", \"global_batch\": %d, \"links\": [{\"hosts\": [\"*\", "
+		 "\"*\"], \"bandwidth_gbytes_per_s\": 10}], \"devices\": [",
+		 2 * MANY);
+	for (int i = 0; i < MANY; i++)
+		buf_addf(&b,
+			 "%s{\"id\": \"d%d\", \"kind\": \"k\", \"host\": \"h%d\", \"memory_gib\": "
+			 "40, "
+			 "\"forward_ms\": {\"linear\": [1, 10]}, "
+			 "\"backward_ms\": {\"linear\": [2, 20]}}",
+			 i ? ", " : "", i, i);
+	buf_adds(&b, "]}");
+	o.groups = true;
+	o.microbatch = 1;
+	if (profile_read_text(&p, b.p, b.n, "a test", &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), 0);
+	o.groups = false;
+	assert_int_equal(planner_run(&planner_best, &p, &o, &pipeline, &e), 0);
+	for (int k = 0; k < plan.stages; k++)
+		used += plan.stage[k].members;
+	print_message("%d devices: %d of them in %d stages, %.0f ms; as a pipeline %.0f ms\n", MANY,
+		      used, plan.stages, plan.simulated_ms, pipeline.simulated_ms);
+	check_memory(&plan, 0);
+	assert_true(used > MANY / 2 && 4 * plan.simulated_ms < pipeline.simulated_ms);
+	plan_release(&plan);
+	plan_release(&pipeline);
+	profile_release(&p);
+	buf_release(&b);
+}
+
 /* On one device all schedules take the same time: the one that keeps least is taken, whatever the
  * sums round to. */
 static void test_one_device_keeps_least(void **state)
@@ -405,6 +450,7 @@ int main(void)
 					    cmocka_unit_test(test_reducers_and_offload),
 					    cmocka_unit_test(test_forward_passes),
 					    cmocka_unit_test(test_forward_messages),
+					    cmocka_unit_test(test_many_devices_form_groups),
 					    cmocka_unit_test(test_one_device_keeps_least),
 					    cmocka_unit_test(test_never_worse) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
