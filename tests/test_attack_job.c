@@ -37,7 +37,7 @@ static const bool counts_memory = true;
 /* The memory in KiB that all strangers together may cost a worker: 64 connections of 64 KiB.
  * OWN_KIB is what a training process takes by itself after step BEGIN, at which the attacks
  * begin. */
-enum { STRANGERS_KIB = 64 * 64, OWN_KIB = 2 << 10, BEGIN = 120, STEPS = 600 };
+enum { STRANGERS_KIB = 64 * 64, OWN_KIB = 2 << 10, BEGIN = 120, STEPS = 2000 };
 #define SMALL                                                                                      \
 	"gradient_accumulation_steps=1", "micro_batch_size=1", "save_steps=0", "val_set_size=0"
 
