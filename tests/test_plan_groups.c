@@ -464,6 +464,15 @@ static void test_shared_values(void **state)
 	 * beside computing or not; never more than all of them */
 	const double gather_ms = (4 + 3) * p.layer_gib * 1073741824 * 0.75 / 4e9 * 1e3;
 	assert_true(plan.simulated_ms < resident_ms + 2 * gather_ms + 10);
+	/* inputs lie in memory for the longest rows; of the end's passes all but one wait with what
+	 * it keeps */
+	p.fullest = (struct curve){ .line = true, .given = true, .intercept = 1.5 };
+	for (int i = 0; i < 2; i++)
+		p.device[i].head_kept_gib = (struct curve){ .line = true, .slope = 0.125 };
+	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
+	close_to(plan.stage[0].member[0].memory_gib,
+		 lent + 0.75 * all + kept + 4 * 0.5 * 2 * 4 * edge + 3 * 0.125);
+	p.fullest = p.device[0].head_kept_gib = p.device[1].head_kept_gib = (struct curve){ 0 };
 	plan_release(&plan);
 	/* auto takes it where less is not enough */
 	read_plan(&p, &o, TWO, &given);
@@ -567,6 +576,12 @@ static void test_offload(void **state)
 	assert_true(plan.chunks == 1 && plan.sched == sched_default());
 	close_to(plan.stage[0].member[0].memory_gib, whole - state_gib + gradients);
 	close_to(plan.stage[0].member[0].host_gib, 4 * 0.25 + state_gib + 4.0 / 1024);
+	/* the host's update: as measured, else as assumed */
+	close_to(plan.simulated_ms, alone_ms + 1e3 * PROFILE_HOST_UPDATE_S * state_gib);
+	plan_release(&plan);
+	p.device[0].host_update_s = 0.05;
+	assert_int_equal(planner_run(&planner_manual, &p, &o, &plan, &e), 0);
+	close_to(plan.simulated_ms, alone_ms + 1e3 * 0.05 * state_gib);
 	plan_release(&plan);
 	/* auto: nothing where it fits, else the first that is enough */
 	o.offload = 0;

@@ -58,7 +58,7 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 {
 	struct instr_list l = { 0 };
 	struct err e = { 0 };
-	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0;
+	int next_f[MAX_CHUNKS] = { 0 }, next_b[MAX_CHUNKS] = { 0 }, kept = 0, peak = 0, ends = 0;
 
 	assert_int_equal(
 		sched_build(s,
@@ -80,6 +80,8 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 		}
 		if (kept > peak)
 			peak = kept;
+		if (next_f[chunks - 1] - next_b[chunks - 1] > ends)
+			ends = next_f[chunks - 1] - next_b[chunks - 1];
 		if (stages == 1)
 			assert_true(in->peer == -1);
 	}
@@ -88,6 +90,8 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 		assert_int_equal(next_b[c], m);
 	}
 	assert_int_equal(peak, sched_in_flight_alone(s, stages, chunks, m, stage));
+	if (stage == stages - 1)
+		assert_true(s->forwards_first ? ends == m : chunks > 1 || ends == 1);
 	instr_list_release(&l);
 }
 

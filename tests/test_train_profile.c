@@ -260,6 +260,7 @@ static struct measure_result result(void)
 				    .weights = { 100, 200, 300 },
 				    .state = { 10, 0, 0 },
 				    .residual = -0.02,
+				    .host_update = 0.1,
 				    .points = 2 };
 	for (int i = 0; i < 2; i++) {
 		r.point[i] = (struct measure_point){ .m = 1 + i,
@@ -268,7 +269,8 @@ static struct measure_result result(void)
 						     .drift = -0.1,
 						     .kept = 1000,
 						     .work = 2000,
-						     .head = 500 };
+						     .head = 500,
+						     .end = 400 };
 		for (int k = 0; k < MEASURE_TIMES; k++)
 			r.point[i].seconds[k] = 1e-3 * (k + 1) * (i + 1);
 	}

@@ -62,8 +62,9 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	double fixed = p->device[d].fixed_gib +
 		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
-	double left = s->c.limit[d] - fixed, each = p->layer_gib + state * p->layer_state_gib,
-	       head = end ? r->head_work[d] : 0;
+	const double ends = end && kind->sched->forwards_first ? (M - 1) * r->head_kept[d] : 0;
+	double left = s->c.limit[d] - fixed - ends,
+	       each = p->layer_gib + state * p->layer_state_gib, head = end ? r->head_work[d] : 0;
 	int chunks = alone ? 1 : kind->chunks;
 
 	out->time = r->f[d] + r->b[d];

@@ -150,6 +150,10 @@ static int copy_scaled(struct profile *p, struct profile_device *to,
 				e));
 	TRY(profile_scale_curve(p, &to->head_forward_ms, &from->head_forward_ms, factor, e));
 	TRY(profile_scale_curve(p, &to->head_backward_ms, &from->head_backward_ms, factor, e));
+	TRY(profile_scale_curve(p, &to->warm_forward_ms, &from->warm_forward_ms, factor, e));
+	TRY(profile_scale_curve(p, &to->warm_backward_ms, &from->warm_backward_ms, factor, e));
+	to->warm_forward_ms.given = from->warm_forward_ms.given;
+	to->warm_backward_ms.given = from->warm_backward_ms.given;
 	to->forward_ms.given = to->backward_ms.given = to->head_forward_ms.given =
 		to->head_backward_ms.given = true;
 	to->embedding_forward_ms.given = from->embedding_forward_ms.given;
@@ -283,6 +287,7 @@ static int make_device(struct profile *p, const struct wish *w, struct profile_d
 	*d = (struct profile_device){ .kept_gib = p->device[0].kept_gib,
 				      .activation_gib = p->device[0].activation_gib,
 				      .head_gib = p->device[0].head_gib,
+				      .head_kept_gib = p->device[0].head_kept_gib,
 				      .fixed_gib = p->device[0].fixed_gib,
 				      .reserve_gib = -1 };
 	TRY(card_times(p, d, mine, card->gbytes_per_s, e));

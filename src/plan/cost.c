@@ -12,8 +12,6 @@
 
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
-/* Seconds a GiB of training state that the host updates: read and written at 10 GB/s. Assumed. */
-#define HOST_UPDATE 0.2
 
 static int nomem(struct err *e)
 {
@@ -50,6 +48,7 @@ void cost_release(struct cost *c)
 	mem_free(c->scratch);
 	mem_free(c->sums);
 	mem_free(c->copy);
+	mem_free(c->talk);
 	mem_free(c->route);
 	mem_free(c->place);
 	sum_terms_release(&c->terms);
@@ -69,15 +68,17 @@ const struct cost_row *cost_row(struct cost *c, int m)
 			return &c->row[i];
 	if (!mem_grow(&c->row, &c->rows_cap, c->rows + 1, sizeof *c->row))
 		return NULL;
-	v = arena_alloc(&c->mem, 11 * n * sizeof *v);
+	v = arena_alloc(&c->mem, 14 * n * sizeof *v);
 	if (!v)
 		return NULL;
 	r = &c->row[c->rows++];
-	*r = (struct cost_row){ m,         v,          v + n,     v + 2 * n, v + 3 * n,
-				v + 4 * n, v + 5 * n,  v + 6 * n, v + 7 * n, v + 8 * n,
-				v + 9 * n, v + 10 * n, 0,         0,         0 };
+	*r = (struct cost_row){ m,         v,          v + n,      v + 2 * n,  v + 3 * n,
+				v + 4 * n, v + 5 * n,  v + 6 * n,  v + 7 * n,  v + 8 * n,
+				v + 9 * n, v + 10 * n, v + 11 * n, v + 12 * n, v + 13 * n,
+				0,         0,          0 };
 	r->boundary_bytes = (double)m * p->sequence_len * p->hidden * p->wire_bytes;
-	r->boundary_gib = (double)m * p->sequence_len * p->hidden * profile_dtype_bytes(p) / GIB;
+	r->boundary_gib = profile_fullest(p, m) * (double)m * p->sequence_len * p->hidden *
+			  profile_dtype_bytes(p) / GIB;
 	const double times = c->o->forwards > 0 ? c->o->forwards : 1,
 		     heads = c->o->head_forwards > 0 ? c->o->head_forwards : 1;
 	r->forwards = times;
@@ -94,15 +95,26 @@ const struct cost_row *cost_row(struct cost *c, int m)
 		r->kept[i] = curve_at(&d->kept_gib, m);
 		r->work[i] = curve_at(&d->activation_gib, m);
 		r->head_work[i] = curve_at(&d->head_gib, m);
+		r->head_kept[i] = curve_at(&d->head_kept_gib, m);
+		r->warm_f[i] = times * curve_at(&d->warm_forward_ms, m) / 1e3;
+		r->warm_b[i] = curve_at(&d->warm_backward_ms, m) / 1e3;
 	}
 	return r;
 }
 
-/* One device's time for one microbatch through one chunk. */
-static double device_forward(const struct cost_row *r, const struct pipe *q, int device, int v,
-			     int n)
+/* Where a chunk is one layer and its passes follow each other, all but the first find its weights
+ * as the one before left them. */
+static double layer_mean(const struct pipe *q, int n, int passes, double cold, double warm)
 {
-	double s = n * r->f[device];
+	return q->sched->gathers && n == 1 && passes > 1 ? (cold + (passes - 1) * warm) / passes
+							 : cold;
+}
+
+/* One device's time for one microbatch of `passes` through one chunk, on average. */
+static double device_forward(const struct cost_row *r, const struct pipe *q, int device, int v,
+			     int n, int passes)
+{
+	double s = n * layer_mean(q, n, passes, r->f[device], r->warm_f[device]);
 
 	if (v == 0)
 		s += r->ef[device];
@@ -112,9 +124,11 @@ static double device_forward(const struct cost_row *r, const struct pipe *q, int
 }
 
 static double device_backward(const struct cost_row *r, const struct pipe *q, int device, int v,
-			      int n, bool recompute)
+			      int n, int passes, bool recompute)
 {
-	double s = n * (recompute ? r->b[device] + r->f[device] / r->forwards : r->b[device]);
+	const double f = layer_mean(q, n, passes, r->f[device], r->warm_f[device]),
+		     b = layer_mean(q, n, passes, r->b[device], r->warm_b[device]);
+	double s = n * (recompute ? b + f / r->forwards : b);
 
 	if (v == 0)
 		s += r->eb[device];
@@ -239,8 +253,9 @@ static double group_time(const struct cost *c, const struct cost_row *r, const s
 	for (int i = 0; i < g->members; i++) {
 		const struct plan_member *m = &g->member[i];
 		const struct cost_row *mr = cost_row_of(c, r, m->microbatch);
-		double f = device_forward(mr, q, m->device, v, n);
-		double b = device_backward(mr, q, m->device, v, n, q->stage[stage].recompute);
+		double f = device_forward(mr, q, m->device, v, n, m->microbatches);
+		double b = device_backward(mr, q, m->device, v, n, m->microbatches,
+					   q->stage[stage].recompute);
 		if (m->microbatches == 0)
 			continue;
 		if (m->microbatches * (f + b) > worst) {
@@ -265,7 +280,8 @@ double cost_forward(const struct cost *c, const struct cost_row *r, const struct
 
 	if (q->stage[stage].group)
 		return group_time(c, r, q, stage, chunk, true, NULL);
-	return device_forward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v]);
+	return device_forward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
+			      q->microbatches);
 }
 
 double cost_backward(const struct cost *c, const struct cost_row *r, const struct pipe *q,
@@ -276,7 +292,7 @@ double cost_backward(const struct cost *c, const struct cost_row *r, const struc
 	if (q->stage[stage].group)
 		return group_time(c, r, q, stage, chunk, false, NULL);
 	return device_backward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
-			       q->stage[stage].recompute);
+			       q->microbatches, q->stage[stage].recompute);
 }
 
 static double stage_step(const struct cost *c, const struct pipe *q, int stage, int device,
@@ -289,8 +305,10 @@ static double stage_step(const struct cost *c, const struct pipe *q, int stage, 
 		s += c->p->device[device].embedding_optimizer_ms / 1e3;
 	if (stage == q->stages - 1)
 		s += c->p->device[device].head_optimizer_ms / 1e3;
-	if (cost_offloads(c, device, OFFLOAD_OPTIMIZER))
-		s = HOST_UPDATE * cost_state_gib(c, q, stage);
+	if (cost_offloads(c, device, OFFLOAD_OPTIMIZER)) {
+		const double measured = c->p->device[device].host_update_s;
+		s = (measured > 0 ? measured : PROFILE_HOST_UPDATE_S) * cost_state_gib(c, q, stage);
+	}
 	return s * share;
 }
 
@@ -373,8 +391,9 @@ static double members_bound(const struct cost_row *r, const struct pipe *q, int 
 		for (int ch = 0; ch < q->chunks; ch++) {
 			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v],
 			    d = g->member[i].device;
-			double s = device_forward(r, q, d, v, n) +
-				   device_backward(r, q, d, v, n, q->stage[k].recompute);
+			const int passes = g->member[i].microbatches;
+			double s = device_forward(r, q, d, v, n, passes) +
+				   device_backward(r, q, d, v, n, passes, q->stage[k].recompute);
 			all += s;
 			if (ch == 0)
 				*through_p = fmin(*through_p, s);
@@ -504,6 +523,14 @@ static void fill_uploads(const struct cost *c, const struct pipe *q, int stage, 
 		to[i] = cost_gathered_gib(c->p, q, i * q->stages + stage) * GIB * c->copy[device];
 }
 
+/* Seconds to copy a byte, as a large message has it. */
+static double copy_of(const struct cost *c, const struct curve *k)
+{
+	const int m = k->n > 1 ? k->n : 1;
+	return curve_at(k, m) / 1e3 /
+	       ((double)m * c->p->sequence_len * c->p->hidden * c->p->wire_bytes);
+}
+
 /* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
  * times in which the stages' groups gather values behind STEP [stages], and those of their chunks
  * [stages * chunks]. */
@@ -514,12 +541,15 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 
 	if (!mem_grow(&c->sums, &c->sums_cap, 3 * all + (size_t)q->stages, sizeof *c->sums) ||
 	    !mem_grow(&c->copy, &c->copy_cap, 2 * n, sizeof *c->copy) ||
+	    !mem_grow(&c->talk, &c->talk_cap,
+		      (size_t)cost_first_played(q, q->stages) * (size_t)q->chunks,
+		      sizeof *c->talk) ||
 	    !mem_grow(&c->place, &c->place_cap, (size_t)q->microbatches, sizeof *c->place))
 		return nomem(e);
 	memset(c->sums, 0, (3 * all + (size_t)q->stages) * sizeof *c->sums);
 	for (size_t i = 0; i < n; i++) {
-		c->copy[i] = r->up[i] / r->boundary_bytes;
-		c->copy[n + i] = r->down[i] / r->boundary_bytes;
+		c->copy[i] = copy_of(c, &c->p->device[i].copy_ms);
+		c->copy[n + i] = copy_of(c, &c->p->device[i].download_ms);
 	}
 	for (int k = 0; k < q->stages; k++)
 		most = cost_members(q, k) > most ? cost_members(q, k) : most;
@@ -552,6 +582,10 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 			g.bytes = gib * GIB * profile_gradients(c->p);
 			g.shared = cost_shares_state(q->stage[k].group);
 			sum_time(&g, to, to + all);
+			for (int i = 0; i < g.n; i++)
+				c->talk[(cost_first_played(q, k) + i) * q->chunks + ch] =
+					cost_talk(&g, q->stage[k].group, i, ch + 1 == q->chunks,
+						  cost_gathered_gib(c->p, q, v) * GIB);
 			if (q->stage[k].group->sharded)
 				c->sums[2 * all + (size_t)(q->stages + k * q->chunks + ch)] =
 					gather_time(&g, q->stage[k].group->member,
@@ -571,17 +605,17 @@ static void pass_means(const struct cost *c, const struct cost_row *r, const str
 	for (int ch = 0; ch < q->chunks; ch++) {
 		const int n = q->first[ch + 1] - q->first[ch], d = stage_device(q, 0, i);
 		int count = 0;
+		for (int k = 0; k < q->microbatches; k++)
+			count += c->place[k] == i;
 		f[ch] = b[ch] = 0;
 		for (int k = 0; k < q->microbatches; k++) {
 			const struct cost_row *mr = cost_row_of(c, r, q->pass[k]);
 			if (c->place[k] != i)
 				continue;
-			f[ch] += device_forward(mr, q, d, ch, n);
-			b[ch] += device_backward(mr, q, d, ch, n, q->stage[0].recompute);
-			count++;
+			f[ch] += device_forward(mr, q, d, ch, n, count) / count;
+			b[ch] += device_backward(mr, q, d, ch, n, count, q->stage[0].recompute) /
+				 count;
 		}
-		f[ch] /= count ? count : 1;
-		b[ch] /= count ? count : 1;
 	}
 }
 
@@ -606,8 +640,9 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	for (int ch = 0; ch < q->chunks; ch++) {
 		if (cost_is_played(q, k)) {
 			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v];
-			f[ch] = device_forward(r, q, d, v, n);
-			b[ch] = device_backward(r, q, d, v, n, q->stage[k].recompute);
+			const int passes = g->member[i].microbatches;
+			f[ch] = device_forward(r, q, d, v, n, passes);
+			b[ch] = device_backward(r, q, d, v, n, passes, q->stage[k].recompute);
 		} else {
 			f[ch] = cost_forward(c, r, q, k, ch);
 			b[ch] = cost_backward(c, r, q, k, ch);
@@ -615,6 +650,13 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	}
 	if (q->pass)
 		pass_means(c, r, q, i, f, b);
+	if (cost_is_played(q, k) && g->member[i].microbatches > 0) {
+		const struct cost_talk *t = c->talk + (cost_first_played(q, k) + i) * q->chunks;
+		for (int ch = 0; ch < q->chunks; ch++) {
+			f[ch] += t[ch].forward_s / g->member[i].microbatches;
+			b[ch] += t[ch].backward_s / g->member[i].microbatches;
+		}
+	}
 	for (int ch = 0; c->pace && ch < q->chunks; ch++) {
 		f[ch] *= c->pace[d];
 		b[ch] *= c->pace[d];

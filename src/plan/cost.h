@@ -21,6 +21,8 @@
  *             + in_flight (n kept(m) + boundary) without recomputation; n = layers of the largest
  *               chunk
  *             + in_flight n boundary with recomputation: the input of every layer is kept
+ *             + on the last stage what the end keeps of each further microbatch that waits there
+ *               (head_kept; schedules with forwards_first)
  *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages); without
  *               recomputation activation(m) less kept(m), which the microbatches in flight have
  *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C bytes
@@ -29,6 +31,11 @@
  *
  * Recomputation only adds time, and memory is counted for each stage alone; so `auto` recomputes
  * exactly on the stages that do not fit otherwise, and no other choice is faster.
+ *
+ * A member of a group that is a processor loses computing time to its messages (cost_talk.c).
+ *
+ * Where a chunk is one layer, as with values that are gathered, f and b of all passes but the first
+ * are the warm ones.
  *
  * Groups whose members have the whole stage and microbatches of one size are played member by
  * member: each runs its own list, with its own device's times, routes and memory. The sum of their
@@ -65,7 +72,8 @@
 /* One microbatch size; arrays [devices], seconds and GiB. */
 struct cost_row {
 	int m;
-	double *f, *b, *ef, *eb, *hf, *hb, *up, *down, *kept, *work, *head_work;
+	double *f, *b, *ef, *eb, *hf, *hb, *up, *down, *kept, *work, *head_work, *head_kept,
+		*warm_f, *warm_b;
 	double boundary_bytes, boundary_gib;
 	double forwards; /* passes with their messages for each that is trained */
 };
@@ -88,6 +96,11 @@ struct pipe {
 	const int *pass; /* [microbatches] rows, where they differ: one stage; else NULL */
 };
 
+/* Seconds a step. */
+struct cost_talk {
+	double forward_s, backward_s;
+};
+
 struct cost {
 	const struct profile *p;
 	const struct plan_options *o;
@@ -97,8 +110,9 @@ struct cost {
 	size_t rows, rows_cap;
 	struct player *player;
 	double *scratch, *sums, *copy;
+	struct cost_talk *talk; /* [members played * chunks] */
 	struct play_route *route;
-	size_t scratch_cap, sums_cap, copy_cap, route_cap;
+	size_t scratch_cap, sums_cap, copy_cap, talk_cap, route_cap;
 	struct sum_terms terms;
 	int *place;
 	size_t place_cap;

@@ -107,6 +107,16 @@ static double chunked_gib(const struct cost *c, const struct cost_row *r, const 
 	return held * (recompute ? (n + q->chunks) * edge : n * kept + 2 * q->chunks * edge);
 }
 
+/* What the model's end keeps of the microbatches that wait for their backward, beside the one that
+ * is computed. */
+static double end_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+		      int stage, int device, int microbatches)
+{
+	const bool waits = stage == q->stages - 1 && q->sched->forwards_first &&
+			   !cost_offloads(c, device, OFFLOAD_ACTIVATIONS);
+	return waits && microbatches > 1 ? (microbatches - 1) * r->head_kept[device] : 0;
+}
+
 double cost_stage_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int stage, int i, bool recompute)
 {
@@ -140,6 +150,7 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 			weights -= fmin(p->embedding_gib, p->head_gib);
 		work = fmax(work, mr->head_work[device]);
 	}
+	work += end_gib(c, mr, q, stage, device, m ? m->microbatches : q->microbatches);
 	if (g && g->sharded && cost_is_played(q, stage)) {
 		const int held = m->microbatches;
 		return p->device[device].fixed_gib +

@@ -4,6 +4,7 @@
 #define HS_PLAN_COST_PARTS_H
 
 #include "plan/cost.h"
+#include "plan/sum_time.h"
 #include "tensor/state_cut.h"
 
 /* How many members of a stage are played, each with its own list; 1: the stage is one member of the
@@ -29,6 +30,12 @@ double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v);
 bool cost_offloads(const struct cost *c, int device, unsigned what);
 /* Of all that is trained in a stage: gradients, optimizer states, float32 copies. */
 double cost_state_gib(const struct cost *c, const struct pipe *q, int stage);
+/* What member i of a stage's group loses of its computing to its own messages, where it is a
+ * processor: they are sent, checked and copied by the same cores. Of the chunk whose gradients `g`
+ * has and whose values are so many bytes; `last`: it is gathered once, not twice. Of other devices
+ * nothing: the host does it. */
+struct cost_talk cost_talk(const struct sum_group *g, const struct plan_stage *s, int i, bool last,
+			   double values);
 enum sum_order cost_order(const struct cost *c);
 /* float32 gradients of what is trained in n layers of a stage. */
 double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n);

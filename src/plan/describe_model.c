@@ -184,4 +184,6 @@ void describe_memory(const struct description *d, const struct profile *p,
 				      .given = true,
 				      .slope = 4 * T * C * bytes / GIB,
 				      .intercept = fmin(rows, T) * 4 * (double)c->vocab / GIB };
+	x->head_kept_gib =
+		(struct curve){ .line = true, .given = true, .slope = 2 * T * C * bytes / GIB };
 }

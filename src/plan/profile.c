@@ -44,6 +44,11 @@ double profile_gradients(const struct profile *p)
 	return p->gradient_share > 0 ? p->gradient_share : 1.0 / 3;
 }
 
+double profile_fullest(const struct profile *p, int m)
+{
+	return p->fullest.given ? fmax(1, curve_at(&p->fullest, m)) : 1;
+}
+
 double profile_dtype_bytes(const struct profile *p) { return !strcmp(p->dtype, "float32") ? 4 : 2; }
 
 void profile_release(struct profile *p)
@@ -134,6 +139,7 @@ int profile_slow_device(struct profile *p, int device, double factor, struct err
 {
 	struct profile_device *d = &p->device[device];
 	struct curve *const curve[] = { &d->forward_ms,           &d->backward_ms,
+					&d->warm_forward_ms,      &d->warm_backward_ms,
 					&d->embedding_forward_ms, &d->embedding_backward_ms,
 					&d->head_forward_ms,      &d->head_backward_ms };
 	for (size_t i = 0; i < sizeof curve / sizeof *curve; i++) {
@@ -154,6 +160,13 @@ void profile_slow_link(struct profile *p, int from, int to, double factor)
 		p->bandwidth[a * p->hosts + b] /= factor;
 }
 
+/* A default is not written to a file. */
+static struct curve unmarked(struct curve c)
+{
+	c.given = false;
+	return c;
+}
+
 static int fill_device(struct profile *p, struct profile_device *d, const char *where,
 		       struct err *e)
 {
@@ -170,6 +183,12 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 		TRY(profile_scale_curve(p, &d->head_forward_ms, &d->forward_ms, head, e));
 	if (!d->head_backward_ms.given)
 		TRY(profile_scale_curve(p, &d->head_backward_ms, &d->backward_ms, head, e));
+	if (!d->copy_ms.given)
+		d->copy_ms = unmarked(d->upload_ms);
+	if (!d->warm_forward_ms.given)
+		d->warm_forward_ms = unmarked(d->forward_ms);
+	if (!d->warm_backward_ms.given)
+		d->warm_backward_ms = unmarked(d->backward_ms);
 	if (!d->kept_gib.given)
 		d->kept_gib = (struct curve){ .line = true, .slope = kept };
 	if (!d->activation_gib.given)

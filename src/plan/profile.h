@@ -17,6 +17,8 @@
  *                                                                         parameter
  *               "gradient_share", of the state that is gradient; default 1/3
  *     "sequence_len", "dtype", "global_batch", "wire_bytes", wire_bytes: per number sent; default 2
+ *     "fullest": CURVE, how many times the mean length the rows of a microbatch of m can have:
+ *       memory must do for those; default 1. Memory in CURVEs of devices counts them already
  *     "devices": [{"id", "kind", "host", "memory_gib",
  *                  "forward_ms": CURVE, "backward_ms": CURVE, one layer; backward without
  *                    recomputing the forward
@@ -26,11 +28,16 @@
  *                  "optimizer_ms", "embedding_optimizer_ms", "head_optimizer_ms", a layer's step;
  *                    default 0
  *                  "upload_ms", "download_ms", CURVES, one boundary message of m; default 0
+ *                  "copy_ms", CURVE, of upload_ms what the bytes take; default: all of it
+ *                  "warm_forward_ms", "warm_backward_ms", CURVES, a layer directly behind the same
+ *                    layer's pass; default: forward_ms, backward_ms
  *                  "activation_gib": CURVE, the most one layer needs while it runs; default: as
  *                    kept_gib
  *                  "kept_gib": CURVE, what a layer keeps from forward to backward; default 34 T C m
  *                    bytes
  *                  "head_gib": CURVE, the most norm + head + loss need while they run; default 0
+ *                  "head_kept_gib": CURVE, of that, what they keep from forward to backward;
+ *                    default 0
  *                  "measured": {"driver", "units", "threads", "residual", "samples": [{"m", "runs",
  *                    "spread", "drift",
  *                               "forward_ms", ...}]}, what the curves come from; no planner needs
@@ -38,6 +45,8 @@
  *                  "estimated", its times come from a data sheet, not from this device
  *                  "watts", at work; default: of the card of this kind, if it is known
  *                  "host_memory_gib", free on its host, for what is offloaded; default: no limit
+ *                  "host_update_s", in which its host updates a GiB of training state that is
+ *                    offloaded; default: PROFILE_HOST_UPDATE_S, assumed
  *                  "rounding", what the driver takes beyond the bytes of parameters and state, as
  *                    a share of them: it gives memory in pieces; default 0
  *                  "cores", "processors", which cores of its host a processor computes on
@@ -86,6 +95,8 @@ struct buf;
 #define PROFILE_VERSION 1
 #define PROFILE_LOCAL_GBYTES_PER_S 4.0
 #define PROFILE_LOCAL_LATENCY_MS 0.05
+/* read and written at 10 GB/s */
+#define PROFILE_HOST_UPDATE_S 0.2
 
 enum {
 	PROFILE_MAX_DEVICES = 1024,
@@ -106,7 +117,7 @@ struct curve {
 double curve_at(const struct curve *c, int m);
 
 /* The times of one microbatch size; seconds[] in the order of profile_times. */
-enum { PROFILE_TIMES = 8, PROFILE_SAMPLES = 16 };
+enum { PROFILE_TIMES = 11, PROFILE_SAMPLES = 16 };
 /* "forward_ms", ...: as in the device's curves */
 extern const char *const profile_times[PROFILE_TIMES];
 
@@ -137,9 +148,11 @@ struct profile_device {
 	double processors;      /* how many it computes with at once */
 	double watts;           /* at work; 0: as the library of cards says, if it knows the kind */
 	double host_memory_gib; /* free memory of the host, for what is offloaded; 0: not known */
+	double host_update_s;   /* a GiB of training state; 0: not measured */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;
-	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib;
+	struct curve copy_ms, warm_forward_ms, warm_backward_ms;
+	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib, head_kept_gib;
 	double optimizer_ms, embedding_optimizer_ms, head_optimizer_ms;
 	struct profile_measured measured;
 };
@@ -188,6 +201,7 @@ struct profile {
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
 		head_state_gib;
 	double gradient_share; /* of the state; 0: a third (profile_gradients) */
+	struct curve fullest;  /* without any: 1 (profile_fullest) */
 	double wire_bytes, step_ms;
 	bool collective;
 	double all_gather_ms, reduce_scatter_ms;
@@ -234,6 +248,8 @@ struct core_set {
 };
 int profile_cores(const char *text, struct core_set *set);
 double profile_gradients(const struct profile *p);
+/* The longest rows of a microbatch of m over the mean ones; at least 1. */
+double profile_fullest(const struct profile *p, int m);
 /* Bytes of a number in `dtype`. */
 double profile_dtype_bytes(const struct profile *p);
 /* Whether a device of it was estimated. */

@@ -15,6 +15,7 @@
 #define MAX_MS 1e9 /* eleven days for one layer: more is an error in the file */
 #define MAX_GIB 1e6
 #define MAX_GBYTES 1e6
+#define MAX_FULLEST 1e6
 
 static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a profile"); }
 
@@ -115,7 +116,10 @@ const char *const profile_times[PROFILE_TIMES] = { "forward_ms",
 						   "head_forward_ms",
 						   "head_backward_ms",
 						   "upload_ms",
-						   "download_ms" };
+						   "download_ms",
+						   "copy_ms",
+						   "warm_forward_ms",
+						   "warm_backward_ms" };
 
 static int read_sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
 {
@@ -184,7 +188,7 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(read_text(p, o, at, "kind", "unknown", &d->kind, e));
 	TRY(json_need_str(o, at, "host", &host, e));
 	TRY(host_index(p, hosts, host, &d->host, e));
-	d->fixed_gib = d->used_gib = d->host_memory_gib = d->rounding = 0;
+	d->fixed_gib = d->used_gib = d->host_memory_gib = d->host_update_s = d->rounding = 0;
 	d->reserve_gib = -1;
 	TRY(json_need_num(o, at, "memory_gib", 1e-6, MAX_GIB, &d->memory_gib, e));
 	d->on_host = false;
@@ -204,6 +208,7 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(json_opt_bool(o, at, "estimated", &d->estimated, e));
 	TRY(json_opt_num(o, at, "watts", 0, 1e6, &d->watts, e));
 	TRY(json_opt_num(o, at, "host_memory_gib", 0, MAX_GIB, &d->host_memory_gib, e));
+	TRY(json_opt_num(o, at, "host_update_s", 0, 1e6, &d->host_update_s, e));
 	TRY(json_opt_num(o, at, "rounding", 0, 1e3, &d->rounding, e));
 	TRY(json_opt_num(o, at, "fixed_gib", 0, MAX_GIB, &d->fixed_gib, e));
 	TRY(json_opt_num(o, at, "used_gib", 0, MAX_GIB, &d->used_gib, e));
@@ -218,9 +223,13 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 	TRY(read_curve(p, o, at, "head_backward_ms", false, MAX_MS, &d->head_backward_ms, e));
 	TRY(read_curve(p, o, at, "upload_ms", false, MAX_MS, &d->upload_ms, e));
 	TRY(read_curve(p, o, at, "download_ms", false, MAX_MS, &d->download_ms, e));
+	TRY(read_curve(p, o, at, "copy_ms", false, MAX_MS, &d->copy_ms, e));
+	TRY(read_curve(p, o, at, "warm_forward_ms", false, MAX_MS, &d->warm_forward_ms, e));
+	TRY(read_curve(p, o, at, "warm_backward_ms", false, MAX_MS, &d->warm_backward_ms, e));
 	TRY(read_curve(p, o, at, "activation_gib", false, MAX_GIB, &d->activation_gib, e));
 	TRY(read_curve(p, o, at, "kept_gib", false, MAX_GIB, &d->kept_gib, e));
 	TRY(read_curve(p, o, at, "head_gib", false, MAX_GIB, &d->head_gib, e));
+	TRY(read_curve(p, o, at, "head_kept_gib", false, MAX_GIB, &d->head_kept_gib, e));
 	TRY(json_opt_num(o, at, "optimizer_ms", 0, MAX_MS, &d->optimizer_ms, e));
 	TRY(json_opt_num(o, at, "embedding_optimizer_ms", 0, MAX_MS, &d->embedding_optimizer_ms,
 			 e));
@@ -342,6 +351,7 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 	p->global_batch = (int)v;
 	TRY(json_opt_num(doc, where, "wire_bytes", 0.125, 8, &p->wire_bytes, e));
 	TRY(json_opt_num(doc, where, "step_ms", 0, MAX_MS, &p->step_ms, e));
+	TRY(read_curve(p, doc, where, "fullest", false, MAX_FULLEST, &p->fullest, e));
 	TRY(read_model(p, doc, where, e));
 	o = json_object_get(doc, "collective");
 	if (o && !json_is_null(o)) {
@@ -513,6 +523,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_num(b, "memory_gib", d->memory_gib);
 	if (d->host_memory_gib > 0)
 		put_num(b, "host_memory_gib", d->host_memory_gib);
+	if (d->host_update_s > 0)
+		put_num(b, "host_update_s", d->host_update_s);
 	if (d->rounding > 0)
 		put_num(b, "rounding", d->rounding);
 	put_num(b, "fixed_gib", d->fixed_gib);
@@ -530,9 +542,13 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_curve(b, "head_backward_ms", &d->head_backward_ms);
 	put_curve(b, "upload_ms", &d->upload_ms);
 	put_curve(b, "download_ms", &d->download_ms);
+	put_curve(b, "copy_ms", &d->copy_ms);
+	put_curve(b, "warm_forward_ms", &d->warm_forward_ms);
+	put_curve(b, "warm_backward_ms", &d->warm_backward_ms);
 	put_curve(b, "activation_gib", &d->activation_gib);
 	put_curve(b, "kept_gib", &d->kept_gib);
 	put_curve(b, "head_gib", &d->head_gib);
+	put_curve(b, "head_kept_gib", &d->head_kept_gib);
 	if (d->measured.driver)
 		put_measured(b, &d->measured);
 	buf_addc(b, '}');
@@ -569,6 +585,7 @@ void profile_write(const struct profile *p, struct buf *b)
 	buf_addf(b, ",\n \"global_batch\": %d", p->global_batch);
 	put_num(b, "wire_bytes", p->wire_bytes);
 	put_num(b, "step_ms", p->step_ms);
+	put_curve(b, "fullest", &p->fullest);
 	buf_adds(b, ",\n \"devices\": [\n");
 	for (int i = 0; i < p->devices; i++) {
 		if (i)

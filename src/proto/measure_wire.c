@@ -124,11 +124,13 @@ static void put_result(struct wire_writer *w, const struct measure_result *r)
 		wire_put_u64(w, p->kept);
 		wire_put_u64(w, p->work);
 		wire_put_u64(w, p->head);
+		wire_put_u64(w, p->end);
 	}
 	wire_put_u64(w, r->host_free);
 	wire_put_f64(w, r->rounding);
 	wire_put_str(w, r->cores);
 	wire_put_f64(w, r->processors);
+	wire_put_f64(w, r->host_update);
 }
 
 int measure_result_write(const struct measure_result *r, void *out, size_t cap, size_t *n_p,
@@ -159,7 +161,8 @@ static int check_point(const struct measure_result *r, int i, struct err *e)
 	if (!plausible(p->spread, 0) || !plausible(p->drift, -1))
 		return err_set(e, ERR_PROTOCOL, "PROFILED: spread %g, drift %g", p->spread,
 			       p->drift);
-	if (!p->kept || !size_ok(p->kept) || !size_ok(p->work) || !size_ok(p->head))
+	if (!p->kept || !size_ok(p->kept) || !size_ok(p->work) || !size_ok(p->head) ||
+	    p->end > p->head)
 		return err_set(e, ERR_PROTOCOL,
 			       "PROFILED: a layer of microbatch size %d keeps %llu bytes", p->m,
 			       (unsigned long long)p->kept);
@@ -186,9 +189,11 @@ static int check_result(const struct measure_result *r, struct err *e)
 				e, ERR_PROTOCOL,
 				"PROFILED: part %d has %llu bytes of weights, its step takes %g s",
 				i, (unsigned long long)r->weights[i], r->optimizer[i]);
-	if (!plausible(r->residual, -1) || !plausible(r->rounding, 0))
-		return err_set(e, ERR_PROTOCOL, "PROFILED: residual %g, rounding %g", r->residual,
-			       r->rounding);
+	if (!plausible(r->residual, -1) || !plausible(r->rounding, 0) ||
+	    !plausible(r->host_update, 0))
+		return err_set(e, ERR_PROTOCOL,
+			       "PROFILED: residual %g, rounding %g, %g s a GiB on the host",
+			       r->residual, r->rounding, r->host_update);
 	if (!plausible(r->processors, 0) || strspn(r->cores, "0123456789,-") != strlen(r->cores))
 		return err_set(e, ERR_PROTOCOL, "PROFILED: %g processors of '%.40s'", r->processors,
 			       r->cores);
@@ -219,7 +224,7 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 		o->state[i] = wire_get_u64(&r);
 	}
 	o->residual = wire_get_f64(&r);
-	o->points = (int)wire_get_count(&r, 8 + 8 * MEASURE_TIMES + 40, MEASURE_POINTS);
+	o->points = (int)wire_get_count(&r, 8 + 8 * MEASURE_TIMES + 48, MEASURE_POINTS);
 	for (int i = 0; i < o->points; i++) {
 		struct measure_point *p = &o->point[i];
 		p->m = (int)wire_get_u32(&r);
@@ -231,11 +236,13 @@ int measure_result_read(const void *payload, size_t n, struct measure_result *o,
 		p->kept = wire_get_u64(&r);
 		p->work = wire_get_u64(&r);
 		p->head = wire_get_u64(&r);
+		p->end = wire_get_u64(&r);
 	}
 	o->host_free = wire_get_u64(&r);
 	o->rounding = wire_get_f64(&r);
 	wire_get_str(&r, o->cores, sizeof o->cores);
 	o->processors = wire_get_f64(&r);
+	o->host_update = wire_get_f64(&r);
 	TRY(wire_read_end(&r, "PROFILED", e));
 	return check_result(o, e);
 }

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/stat.h"
 #include "net/frame.h"
+#include "runtime/measure_host.h"
 #include "runtime/runtime.h"
 
 #include <limits.h>
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5 };
+enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5, TRANSFERS_MOST = 2000 };
 
 /* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache
  * when it runs alone. */
@@ -28,6 +29,7 @@ enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
 /* seconds of runs of a size the job needs, where there is time; of others a quarter */
 static const double enough = 4;
+static const double transfers_last = 0.06; /* several periods of a cgroup's quota */
 /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double cached = 96e6;
 static const double drift_allowed = 0.1; /* above it a size is measured once more */
@@ -65,7 +67,8 @@ struct measuring {
 struct runs {
 	int n;
 	double begin[KINDS][RUNS_MOST], forward[KINDS][RUNS_MOST], backward[KINDS][RUNS_MOST];
-	double up[RUNS_MOST], down[RUNS_MOST];
+	double warm[2][RUNS_MOST]; /* of ONE behind itself: forward, backward */
+	double up, down;           /* of a message */
 };
 
 /* ---- numbers ---- */
@@ -208,7 +211,7 @@ static int launch_cast(struct measuring *p, struct dev_ref to, enum dtype to_typ
 	return dev_launch(p->dev, K_cast, DT_F32, a, e);
 }
 
-static int time_transfers(struct measuring *p, double *down_p, double *up_p, struct err *e)
+static int transfer(struct measuring *p, double *down_p, double *up_p, struct err *e)
 {
 	enum dtype wire = p->q->wire, act = p->q->opt.act;
 	size_t count = (size_t)(p->t.n * p->q->cfg.hidden), bytes = count * dtype_size(wire), n;
@@ -231,6 +234,25 @@ static int time_transfers(struct measuring *p, double *down_p, double *up_p, str
 	TRY(dev_sync(p->dev, e));
 	*down_p = clock_seconds(t1 - t0);
 	*up_p = clock_seconds(clock_now() - t1);
+	return 0;
+}
+
+/* Means, over so long that a throttled processor has had its pauses. */
+static int time_transfers(struct measuring *p, struct runs *v, struct err *e)
+{
+	const int64_t begin = clock_now();
+	double down, up;
+	int n = 0;
+	TRY(transfer(p, &down, &up, e)); /* warms up */
+	v->down = v->up = 0;
+	do {
+		TRY(transfer(p, &down, &up, e));
+		v->down += down;
+		v->up += up;
+		n++;
+	} while (n < TRANSFERS_MOST && clock_seconds(clock_now() - begin) < transfers_last);
+	v->down /= n;
+	v->up /= n;
 	return 0;
 }
 
@@ -271,8 +293,13 @@ static int run_all(struct measuring *p, struct runs *v, int i, struct err *e)
 		v->begin[k][i] = t[0];
 		v->forward[k][i] = t[1];
 		v->backward[k][i] = t[2];
+		if (k != ONE)
+			continue;
+		TRY(run_pass(p, k, t, e));
+		v->warm[0][i] = t[1];
+		v->warm[1][i] = t[2];
 	}
-	return time_transfers(p, &v->down[i], &v->up[i], e);
+	return 0;
 }
 
 static double seconds_left(const struct measuring *p)
@@ -344,6 +371,14 @@ static double pass_time(const struct runs *v, double (*const a)[RUNS_MOST], doub
 	return rest < 0 ? 0 : rest > 0.1 * layer ? 0.1 * layer : rest;
 }
 
+/* Of a layer behind itself: never longer than between others, and not by more than so much
+ * shorter. */
+static double warm_time(const struct runs *v, int which, double cold, double pass)
+{
+	const double t = median(v->warm[which], v->n) - pass;
+	return t > cold ? cold : at_least(t, 0.3 * cold);
+}
+
 static void evaluate(const struct measuring *p, struct runs *v, struct measure_point *o)
 {
 	int many = p->built[MANY] ? MANY : ONE;
@@ -364,8 +399,11 @@ static void evaluate(const struct measuring *p, struct runs *v, struct measure_p
 		at_least(median_difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
 	s[MEASURE_END_BACKWARD] =
 		at_least(median_difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
-	s[MEASURE_UPLOAD] = median(v->up, v->n) + rest;
-	s[MEASURE_DOWNLOAD] = median(v->down, v->n);
+	s[MEASURE_UPLOAD] = v->up + rest;
+	s[MEASURE_DOWNLOAD] = v->down;
+	s[MEASURE_COPY] = v->up;
+	s[MEASURE_WARM_FORWARD] = warm_time(v, 0, f, pass_f);
+	s[MEASURE_WARM_BACKWARD] = warm_time(v, 1, b, pass_b);
 	for (int i = 0; i < v->n; i++)
 		t[i] = total_of(v, many, i);
 	o->runs = v->n;
@@ -391,7 +429,8 @@ static void count_memory(const struct measuring *p, struct measure_point *o)
 	work = scratch_peak(p, WITH_FRONT) > work ? scratch_peak(p, WITH_FRONT) : work;
 	o->kept = kept;
 	o->work = kept + work;
-	o->head = p->slot[WITH_END].mem.peak - one + scratch_peak(p, WITH_END);
+	o->end = p->slot[WITH_END].mem.peak - one;
+	o->head = o->end + scratch_peak(p, WITH_END);
 }
 
 static int measure(struct measuring *p, struct measure_point *o, struct err *e)
@@ -400,6 +439,8 @@ static int measure(struct measuring *p, struct measure_point *o, struct err *e)
 	if (!v)
 		return err_nomem(e, sizeof *v, "measurements");
 	int rc = run_size(p, v, e);
+	if (rc >= 0)
+		rc = time_transfers(p, v, e);
 	if (rc >= 0) {
 		evaluate(p, v, o);
 		count_memory(p, o);
@@ -711,6 +752,8 @@ static int run(struct measuring *p, struct err *e)
 	qsort(r->point, (size_t)r->points, sizeof *r->point, by_m);
 	count_bytes(p);
 	TRY(time_optimizer(p, o, e));
+	if (!cpu)
+		TRY(measure_host_update(p->q, &r->host_update, e));
 	return p->others ? stay_busy(p, e) : 0;
 }
 

@@ -13,6 +13,9 @@
  *              what a pass costs however many layers it
  *              has (every stage but the ends receives twice)
  *   download   cast, download, checksum
+ *   copy       checking and unpacking, cast, upload alone. Both are timed many times in a row, so
+ *              that on a throttled processor they last as long as it makes them
+ *   warm       a layer directly behind the same layer's pass: what it reads may still be in a cache
  *
  * Memory is counted, not measured: the bytes of the parameters' buffers and of the stacks that a
  * microbatch lives in. */
@@ -53,6 +56,9 @@ enum measure_time {
 	MEASURE_END_BACKWARD,
 	MEASURE_UPLOAD,
 	MEASURE_DOWNLOAD,
+	MEASURE_COPY,
+	MEASURE_WARM_FORWARD,
+	MEASURE_WARM_BACKWARD,
 	MEASURE_TIMES
 };
 
@@ -67,6 +73,7 @@ struct measure_point {
 	uint64_t kept; /* bytes that a layer keeps from forward to backward */
 	uint64_t work; /* most that a layer needs while it runs, with what it keeps */
 	uint64_t head; /* most that the end needs beside its layers */
+	uint64_t end;  /* of that, what it keeps from forward to backward */
 };
 
 struct measure_result {
@@ -84,6 +91,9 @@ struct measure_result {
 	double processors;
 	uint64_t host_free; /* bytes of the machine's own memory that are free; 0: not known */
 	double optimizer[MEASURE_PARTS]; /* seconds: gradient norm and step */
+	/* seconds in which the host's processor updates a GiB of training state; 0: not measured,
+	 * since the device has no other memory than the host's */
+	double host_update;
 	uint64_t weights[MEASURE_PARTS], state[MEASURE_PARTS];
 	/* time of a small model over the sum of its parts, less 1; 0: not checked */
 	double residual;

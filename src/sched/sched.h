@@ -148,6 +148,9 @@ struct sched {
 	const char *help;
 	bool chunked; /* takes more than one chunk */
 	bool gathers; /* works on one chunk at a time, so that shape.gather is possible */
+	/* the model's last chunk has the forwards of all microbatches before its first backward;
+	 * with others of one chunk each forward is followed by its backward there */
+	bool forwards_first;
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);

@@ -341,6 +341,11 @@ static int find_fullest(struct profile *p, struct batches *b, struct fullness *f
 		return err_nomem(e, (size_t)f->n * sizeof *f->full, "a profile");
 	for (int m = 1; m <= f->n; m++)
 		f->full[m - 1] = fmax(1, batches_fullest(b, (size_t)m) / mean);
+	p->fullest = (struct curve){ .table = f->full,
+				     .n = f->n,
+				     .line = true,
+				     .given = true,
+				     .intercept = f->full[f->n - 1] };
 	return 0;
 }
 
@@ -370,9 +375,12 @@ static int fill_curves(struct profile *p, struct profile_device *d, const struct
 					      [MEASURE_END_FORWARD] = &d->head_forward_ms,
 					      [MEASURE_END_BACKWARD] = &d->head_backward_ms,
 					      [MEASURE_UPLOAD] = &d->upload_ms,
-					      [MEASURE_DOWNLOAD] = &d->download_ms };
+					      [MEASURE_DOWNLOAD] = &d->download_ms,
+					      [MEASURE_COPY] = &d->copy_ms,
+					      [MEASURE_WARM_FORWARD] = &d->warm_forward_ms,
+					      [MEASURE_WARM_BACKWARD] = &d->warm_backward_ms };
 	int m[MEASURE_POINTS];
-	double y[3][MEASURE_POINTS];
+	double y[4][MEASURE_POINTS];
 	for (int i = 0; i < r->points; i++)
 		m[i] = r->point[i].m;
 	for (int k = 0; k < MEASURE_TIMES; k++) {
@@ -384,12 +392,15 @@ static int fill_curves(struct profile *p, struct profile_device *d, const struct
 		y[0][i] = (double)r->point[i].kept / GIB;
 		y[1][i] = (double)r->point[i].work / GIB;
 		y[2][i] = (double)r->point[i].head / GIB;
+		y[3][i] = (double)r->point[i].end / GIB;
 	}
 	TRY(make_curve(p, &d->kept_gib, m, y[0], r->points, e));
 	TRY(make_curve(p, &d->activation_gib, m, y[1], r->points, e));
 	TRY(make_curve(p, &d->head_gib, m, y[2], r->points, e));
+	TRY(make_curve(p, &d->head_kept_gib, m, y[3], r->points, e));
 	TRY(for_the_fullest(p, &d->kept_gib, full, e));
 	TRY(for_the_fullest(p, &d->activation_gib, full, e));
+	TRY(for_the_fullest(p, &d->head_kept_gib, full, e));
 	return for_the_fullest(p, &d->head_gib, full, e);
 }
 
@@ -461,6 +472,7 @@ static int fill_device(struct session *s, struct profile *p, const struct measur
 									       : NULL,
 				      .processors = r[i].processors,
 				      .host_memory_gib = (double)r[i].host_free / GIB,
+				      .host_update_s = r[i].host_update,
 				      .reserve_gib = -1,
 				      .optimizer_ms = 1e3 * r[i].optimizer[MEASURE_LAYER],
 				      .embedding_optimizer_ms = 1e3 * r[i].optimizer[MEASURE_FRONT],

@@ -382,10 +382,11 @@ def point(**o):
     for k in range(POINT_TIMES):
         out += f64(o.get("seconds", 0.1) if k == 0 else 0.1)
     out += f64(o.get("spread", 0.1)) + f64(0) + u64(o.get("kept", 100)) + u64(10) + u64(10)
+    out += u64(o.get("end", 5))
     return out
 
 
-POINT_TIMES = 8
+POINT_TIMES = 11
 
 
 def result(**o):
@@ -396,7 +397,8 @@ def result(**o):
         out += f64(o.get("optimizer", 0.1)) + u64(o.get("weights", 1000)) + u64(1000)
     out += f64(o.get("residual", 0)) + u32(len(points)) + b"".join(points)
     out += u64(1 << 30) + f64(o.get("rounding", 0.01))
-    return out + text(o.get("cores", "0-3,8")) + f64(o.get("processors", 2))
+    out += text(o.get("cores", "0-3,8")) + f64(o.get("processors", 2))
+    return out + f64(o.get("host_update", 0.2))
 
 
 def measures():
@@ -425,6 +427,8 @@ def measures():
     yield "result-cut", 0, result()[:50]
     yield "result-cores", 0, result(cores="all")
     yield "result-processors", 0, result(processors=-1)
+    yield "result-end", 0, result(points=[point(end=11)])
+    yield "result-host", 0, result(host_update=-1)
 
 
 # ---- connections: orders of fuzz_link.c ----

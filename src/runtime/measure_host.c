@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure_host.c - see measure_host.h. */
+#include "runtime/measure_host.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/stat.h"
+#include "dev/dev.h"
+
+enum { ROWS = 2048, COLS = 2048, RUNS = 5 }; /* 64 MiB of float32 value, gradient, moments */
+
+static const double enough = 2; /* seconds; Muon's products take long */
+
+static size_t bytes_of(const struct dev_buf *b) { return b ? b->size : 0; }
+
+static double state_gib(const struct param *p)
+{
+	size_t n = bytes_of(p->grad) + (p->value != p->store[0] ? bytes_of(p->value) : 0);
+	for (size_t i = 0; i < PARAM_STATES; i++)
+		n += bytes_of(p->state[i]);
+	return (double)n / 1073741824.0;
+}
+
+static int time_updates(const struct measure_request *q, const struct optimizer *o, struct param *p,
+			struct dmem *scratch, double *seconds_p, struct err *e)
+{
+	struct norm_buffer norms = { 0 };
+	const struct optim_work work = { scratch, &norms };
+	double t[RUNS + 1], all = 0;
+	int rc = optim_init(o, p, &q->optim, e), n = 0;
+	for (int i = 0; i <= RUNS && rc >= 0 && all < enough; i++) {
+		const struct optim_step s = { (uint64_t)i + 1, 1e-6f, 1e-3f };
+		double sum;
+		const int64_t begin = clock_now();
+		rc = grad_sqnorm(p, scratch, &norms, &sum, e);
+		if (rc >= 0)
+			rc = optim_update(o, p, &q->optim, &s, &work, e);
+		t[n] = clock_seconds(clock_now() - begin);
+		all += t[n++];
+	}
+	/* the first one warms up, where there is a second */
+	if (rc >= 0)
+		*seconds_p = (n > 1 ? stat_median(t + 1, (size_t)n - 1) : t[0]) / state_gib(p);
+	mem_free(norms.sum);
+	return rc;
+}
+
+int measure_host_update(const struct measure_request *q, double *seconds_p, struct err *e)
+{
+	const int64_t dim[2] = { ROWS, COLS };
+	const struct optimizer *o = optimizer_find(q->optimizer);
+	struct dev *host = NULL;
+	struct dmem scratch;
+	struct param p = { 0 };
+	*seconds_p = 0;
+	if (!o)
+		return 0;
+	TRY(dev_open("cpu", &host, e));
+	dmem_init(&scratch, host, 4 << 20);
+	int rc = param_init_plain(&p, host, "layers.0.matrix", 2, dim, q->opt.act, true, e);
+	if (rc >= 0)
+		rc = time_updates(q, o, &p, &scratch, seconds_p, e);
+	param_release(&p);
+	dmem_release(&scratch);
+	dev_close(host);
+	return rc;
+}
