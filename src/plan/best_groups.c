@@ -7,7 +7,8 @@
  *
  * Starting points: the best pipeline, all devices in one group, a group of each host's, a group of
  * each kind, and some at random. Then, step by step: a device to another stage, to a stage of its
- * own, or out; layers from one stage to another; two stages change places; another microbatch size,
+ * own, or out; layers from one stage to another; two devices, three of them, or two stages change
+ * places; two stages become one; a stage is cut in two; another microbatch size,
  * schedule or number of chunks; groups that share the training state though it would fit, because
  * each then updates a part of it only.
  * The first change that is faster is kept, until there is none; then two devices of the best one
@@ -26,7 +27,7 @@
 #include "plan/offload.h"
 
 enum { DEVICES = SEARCH_GROUPED, STARTS = 12, KNOWN = 3, KICKS = 512 };
-enum { OUT = -1, KINDS = 8 };
+enum { OUT = -1, KINDS = 8, TURNED = 12 };
 
 struct grouping {
 	int stages, m;
@@ -138,7 +139,9 @@ static int make_plan(struct groups *g, const struct grouping *x, struct err *e)
 								       .state_share = 1 };
 		deal(g, s, x->m, plan->microbatches);
 		s->recompute = g->o->recompute == PLAN_RECOMPUTE_ALWAYS;
-		if (x->shares || (g->o->offload & OFFLOAD_PARAMETERS))
+		if (x->shares)
+			search_share(g->p, g->o, s);
+		else if (g->o->offload & OFFLOAD_PARAMETERS)
 			plan_share_state(g->p, g->o, s);
 	}
 	return plan_set_offload(g->p, plan, g->o->offload, g->o->max_chunks, e);
@@ -152,6 +155,14 @@ static int simulate(struct groups *g, struct err *e)
 	/* about: forward, backward, a message each way */
 	g->left -= 200 + 6 * members * g->plan.microbatches;
 	return plan_simulate(g->p, g->o, &g->plan, e);
+}
+
+static int make_room(struct groups *g, struct err *e)
+{
+	if (g->plan.fits)
+		return 0;
+	g->left -= 400;
+	return search_room(g->p, g->o, &g->plan, e);
 }
 
 static void recompute_where_over(struct plan *plan)
@@ -171,15 +182,18 @@ static int fit(struct groups *g, struct err *e)
 		for (int k = 0; k < plan->stages; k++)
 			plan_share_state(g->p, g->o, &plan->stage[k]);
 		TRY(simulate(g, e));
+		TRY(make_room(g, e));
 	}
 	if (!plan->fits && g->o->recompute == PLAN_RECOMPUTE_AUTO) {
 		recompute_where_over(plan);
 		TRY(simulate(g, e));
+		TRY(make_room(g, e));
 	}
 	if (!plan->fits && g->o->share_auto && plan->stages == 1 && plan->stage[0].members > 1 &&
 	    !g->o->sched && !plan->sched->gathers) {
 		TRY(plan_shard_values(plan, plan_most_chunks(plan), e));
 		TRY(simulate(g, e));
+		TRY(make_room(g, e));
 	}
 	return 0;
 }
@@ -343,6 +357,76 @@ static int swap_devices(struct groups *g, struct grouping *now, struct err *e)
 	return 0;
 }
 
+/* Three devices of different stages go round. */
+static int turn_devices(struct groups *g, struct grouping *now, struct err *e)
+{
+	const int n = g->p->devices;
+	for (int a = 0; n <= TURNED && a < n; a++)
+		for (int b = 0; b < n; b++)
+			for (int c = 0; c < n && g->left > 0; c++) {
+				struct grouping x = *now;
+				/* each ring once: a is its lowest */
+				if (b <= a || c <= a || b == c || now->of[a] == now->of[b] ||
+				    now->of[b] == now->of[c] || now->of[a] == now->of[c])
+					continue;
+				x.of[a] = now->of[b];
+				x.of[b] = now->of[c];
+				x.of[c] = now->of[a];
+				const int rc = keep_if_near(g, now, &x, e);
+				if (rc)
+					return rc;
+			}
+	return 0;
+}
+
+/* Two stages become one. */
+static int join_stages(struct groups *g, struct grouping *now, struct err *e)
+{
+	for (int a = 0; a < now->stages; a++)
+		for (int b = 0; b < now->stages && g->left > 0; b++) {
+			struct grouping x = *now;
+			if (a == b)
+				continue;
+			for (int d = 0; d < g->p->devices; d++)
+				x.of[d] = now->of[d] == b ? a : now->of[d];
+			close_gaps(g, &x);
+			fill(g, &x);
+			const int rc = keep_if_near(g, now, &x, e);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+/* A stage becomes two: the host of one of its devices, and the rest. */
+static int cut_stages(struct groups *g, struct grouping *now, struct err *e)
+{
+	const struct profile *p = g->p;
+	for (int d = 0; d < p->devices; d++)
+		for (int behind = 0; behind < 2 && g->left > 0; behind++) {
+			struct grouping x = *now;
+			const int k = now->of[d];
+			int here = 0, rest = 0;
+			if (k == OUT || now->stages == DEVICES || now->stages == p->layers)
+				continue;
+			for (int i = 0; i < p->devices; i++) {
+				const bool near = p->device[i].host == p->device[d].host;
+				here += now->of[i] == k && near;
+				rest += now->of[i] == k && !near;
+				x.of[i] +=
+					now->of[i] > k || (now->of[i] == k && near == (behind > 0));
+			}
+			if (!here || !rest)
+				continue;
+			x.stages++;
+			fill(g, &x);
+			const int rc = keep_if_near(g, now, &x, e);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
 static int swap_stages(struct groups *g, struct grouping *now, struct err *e)
 {
 	for (int a = 0; a < now->stages; a++)
@@ -402,6 +486,12 @@ static int improve(struct groups *g, struct grouping *now, struct err *e)
 			rc = change_size(g, now, e);
 		if (rc == 0)
 			rc = change_rest(g, now, e);
+		if (rc == 0)
+			rc = join_stages(g, now, e);
+		if (rc == 0)
+			rc = cut_stages(g, now, e);
+		if (rc == 0)
+			rc = turn_devices(g, now, e);
 	}
 	return rc < 0 ? rc : 0;
 }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* best_many.c - groups for clusters that are too large for best_groups.c: a few hundred plans whose
- * stages are sets of neighbours, each judged by the simulator.
+ * stages are sets of neighbours, sorted by an estimate; the simulator judges the first of them.
  *
  * The hosts are put in a row in which each is followed by the one of the rest that it is best
  * connected to, so that a site stands together. The row is cut into as many stages as are tried,
  * with equal speeds; layers go to stages and microbatches to devices by speed. Tried are numbers of
  * stages, microbatch sizes, and leaving out the slower devices. Where a stage does not fit, its
- * devices share the training state, and what is still too large recomputes. */
+ * devices share the training state, and what is still too large recomputes.
+ *
+ * The estimate: the slowest of the stages' speeds and of the hosts' network cards, each with the
+ * work and the messages of a whole step; one microbatch through all stages; and the sum of the
+ * gradients of the largest stage once around the slowest card. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -18,9 +22,10 @@
 struct many {
 	const struct profile *p;
 	const struct plan_options *o;
-	int *order; /* [devices] in a row */
-	double *speed;
-	int64_t left; /* instructions that may still be simulated */
+	int *order;    /* [devices] in a row */
+	double *speed; /* of a layer, per second */
+	double *here;  /* [hosts] */
+	int64_t left;  /* instructions that may still be simulated */
 };
 
 static void put_in_a_row(struct many *s, bool *used)
@@ -162,52 +167,142 @@ static int try_one(struct many *s, int stages, int m, double slowest, int *devic
 	return 0;
 }
 
+/* ---- which are tried first ---- */
+
+/* The devices that are not left out, at one microbatch size: those at least so fast. */
+struct kept {
+	double slowest, all; /* speeds: the least, the sum */
+	int devices;
+};
+
+struct trial {
+	int m, stages;
+	const struct kept *kept;
+	double estimate_s;
+};
+
+static struct kept keep(const struct many *s, double slowest)
+{
+	struct kept k = { .slowest = slowest };
+	for (int d = 0; d < s->p->devices; d++)
+		if (s->speed[d] >= slowest) {
+			k.all += s->speed[d];
+			k.devices++;
+		}
+	return k;
+}
+
+/* Seconds of a step, roughly. */
+static double estimate(const struct many *s, const struct kept *k, int stages, int m)
+{
+	const struct profile *p = s->p;
+	const double rows = p->global_batch, passes = rows / m, layers = (double)p->layers,
+		     message = (double)m * p->sequence_len * p->hidden * p->wire_bytes,
+		     gradients = profile_gradients(p) * layers * p->layer_state_gib * 1073741824.0;
+	double work = layers * passes / k->all, cards = 0, slow = INFINITY;
+	for (int h = 0; h < p->hosts; h++)
+		s->here[h] = 0;
+	for (int i = 0; i < p->devices; i++)
+		if (s->speed[i] >= k->slowest)
+			s->here[p->device[i].host] += s->speed[i];
+	for (int h = 0; h < p->hosts; h++) {
+		/* its share of the microbatches of its stage, there and back */
+		const double bytes = fmin(1, s->here[h] * stages / k->all) * passes * message * 2;
+		if (!(s->here[h] > 0) || !(p->host[h].card > 0))
+			continue;
+		slow = fmin(slow, p->host[h].card * 1e9);
+		if (stages > 1)
+			cards = fmax(cards, bytes / (p->host[h].card * 1e9));
+	}
+	const double through = layers / (k->all / k->devices),
+		     sums = k->devices > stages ? 2 * gradients / stages / slow : 0;
+	return fmax(work, cards) + through + sums;
+}
+
+static int by_estimate(const void *a, const void *b)
+{
+	const double x = ((const struct trial *)a)->estimate_s,
+		     y = ((const struct trial *)b)->estimate_s;
+	return x < y ? -1 : x > y;
+}
+
 static int by_speed(const void *a, const void *b)
 {
 	const double x = *(const double *)a, y = *(const double *)b;
 	return x < y ? -1 : x > y;
 }
 
+/* The speeds of one microbatch size. */
+static void find_speeds(struct many *s, int m)
+{
+	for (int i = 0; i < s->p->devices; i++)
+		s->speed[i] = 1e3 / (curve_at(&s->p->device[i].forward_ms, m) +
+				     curve_at(&s->p->device[i].backward_ms, m));
+}
+
+static const int stage_count[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
+static const double dropped[] = { 0, 0.25, 0.5, 0.75, 0.9 };
+enum { COUNTS = ARRAY_LEN(stage_count), DROPS = ARRAY_LEN(dropped), LEAST_TRIALS = 6 };
+
+/* All combinations for one size, into t and kept. */
+static int list_trials(struct many *s, int m, double *sorted, struct kept *kept, struct trial *t)
+{
+	const int n = s->p->devices;
+	int count = 0;
+	find_speeds(s, m);
+	for (int i = 0; i < n; i++)
+		sorted[i] = s->speed[i];
+	qsort(sorted, (size_t)n, sizeof *sorted, by_speed);
+	for (int d = 0; d < DROPS; d++) {
+		kept[d] = keep(s, sorted[(int)(dropped[d] * n)]);
+		for (int i = 0; i < COUNTS && stage_count[i] <= s->p->layers; i++) {
+			const int stages = stage_count[i];
+			if (stages > kept[d].devices || kept[d].devices > stages * SCHED_MAX_GROUP)
+				continue;
+			t[count++] = (struct trial){ m, stages, &kept[d],
+						     estimate(s, &kept[d], stages, m) };
+		}
+	}
+	return count;
+}
+
 int search_many(const struct profile *p, const struct plan_options *o, int64_t effort,
 		struct plan *out, struct err *e)
 {
-	static const int count[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
-	static const double dropped[] = { 0, 0.25, 0.5, 0.75 };
 	const size_t n = (size_t)p->devices;
-	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0;
+	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), rc = 0,
+				    trials = 0;
 	struct many s = { .p = p, .o = o, .left = effort };
 	bool *used = mem_array((size_t)p->hosts, sizeof *used);
 	double *sorted = mem_array(n, sizeof *sorted), ms = INFINITY;
 	int *device = mem_array(n, sizeof *device);
+	struct kept *kept = mem_array((size_t)sizes * DROPS, sizeof *kept);
+	struct trial *t = mem_array((size_t)sizes * DROPS * COUNTS, sizeof *t);
 	s.order = mem_array(n, sizeof *s.order);
 	s.speed = mem_array(n, sizeof *s.speed);
-	if (!used || !sorted || !device || !s.order || !s.speed) {
+	s.here = mem_array((size_t)p->hosts, sizeof *s.here);
+	if (!s.here || !used || !sorted || !device || !s.order || !s.speed || !kept || !t) {
 		rc = err_nomem(e, n * 32, "a plan's search");
 		goto out;
 	}
 	put_in_a_row(&s, used);
-	for (int z = 0; z < sizes; z++) {
-		for (size_t i = 0; i < n; i++)
-			sorted[i] = s.speed[i] = 1 / (curve_at(&p->device[i].forward_ms, size[z]) +
-						      curve_at(&p->device[i].backward_ms, size[z]));
-		qsort(sorted, n, sizeof *sorted, by_speed);
-		for (size_t d = 0; d < ARRAY_LEN(dropped); d++)
-			for (size_t i = 0; i < ARRAY_LEN(count) && s.left > 0; i++) {
-				if (count[i] > p->layers)
-					break;
-				rc = try_one(&s, count[i], size[z],
-					     sorted[(size_t)(dropped[d] * (double)n)], device, &ms,
-					     out, e);
-				if (rc < 0)
-					goto out;
-			}
+	for (int z = 0; z < sizes; z++)
+		trials += list_trials(&s, size[z], sorted, kept + z * DROPS, t + trials);
+	qsort(t, (size_t)trials, sizeof *t, by_estimate);
+	for (int i = 0; i < trials && (s.left > 0 || i < LEAST_TRIALS) && rc >= 0; i++) {
+		find_speeds(&s, t[i].m);
+		rc = try_one(&s, t[i].stages, t[i].m, t[i].kept->slowest, device, &ms, out, e);
 	}
-	rc = ms < INFINITY;
+	if (rc >= 0)
+		rc = ms < INFINITY;
 out:
 	mem_free(used);
 	mem_free(sorted);
 	mem_free(device);
+	mem_free(kept);
+	mem_free(t);
 	mem_free(s.order);
 	mem_free(s.speed);
+	mem_free(s.here);
 	return rc;
 }

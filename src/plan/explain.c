@@ -109,6 +109,12 @@ static struct shares average(const struct plan *plan)
 	return s;
 }
 
+/* The share of a step in which a device of the plan, on average, does not compute. */
+static double waits(const struct plan *plan)
+{
+	return plan->simulated_ms > 0 ? 1 - average(plan).busy / plan->simulated_ms : 0;
+}
+
 /* Which part of the step grew most from `best` to `other`, per device on average. */
 static void explain_slower(const struct plan *best, const struct plan *other, char *why, size_t cap)
 {
@@ -151,6 +157,8 @@ static int rival(const struct profile *p, const struct planner *row, const struc
 	if (other.fits && other.executable && (!out->any || other.simulated_ms < out->ms)) {
 		out->any = true;
 		out->ms = other.simulated_ms;
+		out->devices = average(&other).devices;
+		out->waits = waits(&other);
 		snprintf(out->what, sizeof out->what, "%s", what);
 		explain_slower(best, &other, out->why, sizeof out->why);
 	}
@@ -177,6 +185,8 @@ static int without_groups(const struct profile *p, const struct plan_options *o,
 	TRY(rival(p, planner_default(), &alone, plan, "no groups", &r, e));
 	if (r.any)
 		out->pipeline_ms = r.ms;
+	out->pipeline_waits = r.waits;
+	out->pipeline_devices = r.devices;
 	snprintf(out->pipeline_why, sizeof out->pipeline_why, "%s", r.why);
 	return 0;
 }
@@ -323,7 +333,8 @@ static void put_proof(const struct plan_options *o, struct buf *b)
 		 o->groups ? "tried too, but not all of them" : "not tried (--no-groups)");
 }
 
-/* "a, b and c form a group, because a pipeline takes 4980.1 ms, 4.7 % slower: ..." */
+/* "a, b and c form a group, because a pipeline of three would wait 31 % of its step: 4980 ms,
+ * 4.7 % slower." */
 static void put_groups(const struct profile *p, const struct plan *plan, const struct plan_rival *r,
 		       struct buf *b)
 {
@@ -340,10 +351,17 @@ static void put_groups(const struct profile *p, const struct plan *plan, const s
 			buf_adds(b, r ? ", because no pipeline fits into memory.\n" : ".\n");
 			continue;
 		}
-		buf_addf(b, ", because the fastest pipeline takes %.*f ms, ",
-			 decimal_places(r->pipeline_ms), r->pipeline_ms);
+		const bool waiting = r->pipeline_devices > 1 && r->pipeline_waits > waits(plan);
+		buf_adds(b, ", because ");
+		if (waiting)
+			buf_addf(b, "a pipeline of %d would wait %.0f %% of its step: ",
+				 r->pipeline_devices, 100 * r->pipeline_waits);
+		else
+			buf_addf(b, "the fastest plan without groups, of %d, takes ",
+				 r->pipeline_devices);
+		buf_addf(b, "%.*f ms, ", decimal_places(r->pipeline_ms), r->pipeline_ms);
 		put_change(b, r->pipeline_ms, plan->simulated_ms);
-		buf_addf(b, ": %s.\n", r->pipeline_why);
+		buf_addf(b, waiting ? ".\n" : ": %s.\n", r->pipeline_why);
 	}
 }
 

@@ -20,8 +20,11 @@ struct plan_rival {
 	double ms;
 	char what[160]; /* "the same devices, schedule gpipe" */
 	char why[200];  /* why it is slower */
-	/* where the plan has groups: the fastest without; NAN: there is none */
-	double pipeline_ms;
+	int devices; /* how many it has, and the share of the step in which they compute nothing */
+	double waits;
+	/* where the plan has groups: the fastest without; pipeline_ms NAN: there is none */
+	double pipeline_ms, pipeline_waits;
+	int pipeline_devices;
 	char pipeline_why[200];
 };
 

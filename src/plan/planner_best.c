@@ -9,6 +9,7 @@
  *    budget the plan is proven to be the fastest pipeline (`proven`).
  * 4. With the option `groups`: the published planners' plans that can be executed, and groups of
  *    devices (best_groups.c); used when the simulator finds them faster.
+ * 5. Of a plan with groups the shares of computing and of training state (best_polish.c).
  *
  * Effort is counted in simulated instructions and search nodes, never in seconds: the same input
  * gives the same plan on any machine. */
@@ -120,6 +121,15 @@ static int consider_many(const struct profile *p, const struct plan_options *o, 
 	return rc;
 }
 
+static int polish_groups(const struct profile *p, const struct plan_options *o, int64_t effort,
+			 struct plan *out, struct err *e)
+{
+	for (int k = 0; k < out->stages; k++)
+		if (out->stage[k].members > 1)
+			return search_polish(p, o, effort, out, e);
+	return 0;
+}
+
 static int plan_best(const struct profile *p, const struct plan_options *o, struct plan *out,
 		     struct err *e)
 {
@@ -150,8 +160,7 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 		TRYOUT(consider_groups(p, o, effort / 4, out, &found, e));
 	else if (o->groups && p->devices > 1 && !o->offload)
 		TRYOUT(consider_many(p, o, effort / 4, out, &found, e));
-	if (!found)
-		rc = search_nothing_fits(&s, e);
+	rc = found ? polish_groups(p, o, effort / 20, out, e) : search_nothing_fits(&s, e);
 out:
 	search_release(&s);
 	return rc;

@@ -77,6 +77,16 @@ int search_many(const struct profile *p, const struct plan_options *o, int64_t e
 enum { SEARCH_TOO_MANY = 2 };
 int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,
 		      struct err *e);
+/* Of a plan whose groups are decided (best_polish.c): moves microbatches, rows and training state
+ * between the members of a group as long as that is faster. */
+int search_polish(const struct profile *p, const struct plan_options *o, int64_t effort,
+		  struct plan *plan, struct err *e);
+/* The training state of a group for speed: who updates fast stores much. */
+void search_share(const struct profile *p, const struct plan_options *o, struct plan_stage *s);
+/* Of a plan that was simulated and does not fit: where members together have room for the state
+ * that they share, each stores as much as it has room for. The plan is simulated. */
+int search_room(const struct profile *p, const struct plan_options *o, struct plan *plan,
+		struct err *e);
 /* Keeps the faster of two plans in `out`; *found: there is one. */
 int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
 		  struct plan *out, bool *found, struct err *e);
