@@ -38,15 +38,16 @@ RANK = {
     "proto": 8,
     "engine": 9,
     "peers": 9,
+    "pass": 10,
     "ops": 10,
-    "worker": 10,
-    "mesh": 11,
-    "coord": 11,
-    "survey": 12,
-    "train": 13,
-    "trial": 14,
-    "api": 14,
-    "cli": 15,
+    "worker": 11,
+    "mesh": 12,
+    "coord": 12,
+    "survey": 13,
+    "train": 14,
+    "trial": 15,
+    "api": 15,
+    "cli": 16,
 }
 BANNED = {
     name: "unbounded or unchecked; use snprintf, buf.h, strtol and the like"
@@ -70,7 +71,7 @@ LONGEST = 800
 WIDEST = 100
 TOUR_LONGEST = 3000
 ROOMS = (
-    "config job crew proto engine peers ops mesh worker coord survey train trial"
+    "config job crew proto engine pass peers ops mesh worker coord survey train trial"
 ).split()
 ROOM_LARGEST = 4000
 CODE = (".c", ".h", ".def", ".k", ".py", ".sh", ".yaml")

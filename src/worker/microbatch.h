@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* microbatch.h - the microbatches of a worker's round: their data, their slots, and the way of a
- * result from chunk to chunk of the same worker. Where activations are offloaded (engine/park.h),
+ * result from chunk to chunk of the same worker. Where activations are offloaded (pass/park.h),
  * nothing of a microbatch stays on the device between the passes of a chunk. */
 #ifndef HS_WORKER_MICROBATCH_H
 #define HS_WORKER_MICROBATCH_H

@@ -5,8 +5,8 @@
 
 #include "engine/exchange.h"
 #include "engine/group_sum.h"
-#include "engine/park.h"
-#include "engine/slots.h"
+#include "pass/park.h"
+#include "pass/slots.h"
 #include "engine/worker_model.h"
 #include "engine/worker_times.h"
 #include "worker/worker.h"

@@ -4,8 +4,8 @@
  *
  * There are as many slots as microbatches in flight at once, for all chunks together: a warm step
  * allocates none. */
-#ifndef HS_ENGINE_SLOTS_H
-#define HS_ENGINE_SLOTS_H
+#ifndef HS_PASS_SLOTS_H
+#define HS_PASS_SLOTS_H
 
 #include "model/stage.h"
 

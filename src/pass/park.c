@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* park.c - see park.h. */
-#include "engine/park.h"
+#include "pass/park.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -7,10 +7,10 @@
  * One download is under way at a time; where the device moves data beside its kernels the next
  * pass computes meanwhile, so the slot it comes from stays open until park_settle(). Memory is
  * kept for the next step. */
-#ifndef HS_ENGINE_PARK_H
-#define HS_ENGINE_PARK_H
+#ifndef HS_PASS_PARK_H
+#define HS_PASS_PARK_H
 
-#include "engine/slots.h"
+#include "pass/slots.h"
 
 struct err;
 

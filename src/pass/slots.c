@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slots.c - see slots.h. */
-#include "engine/slots.h"
+#include "pass/slots.h"
 
 #include "base/err.h"
 #include "base/mem.h"
