@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "job/network.h"
-#include "job/ranks.h"
+#include "ops/ranks.h"
 #include "job/role.h"
 #include "peers/invited.h"
 

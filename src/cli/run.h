@@ -4,7 +4,7 @@
 #define HS_CLI_RUN_H
 
 #include "base/opt.h"
-#include "job/ranks.h"
+#include "ops/ranks.h"
 #include "job/role.h"
 #include "worker/work.h"
 

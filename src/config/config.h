@@ -108,6 +108,11 @@ struct config_shard {
 	const double *state;    /* [id.n] of the training state, 1 in sum; NULL: not given */
 	struct opt_list sizes;  /* micro_batch_size, as written */
 	const int *size;        /* [id.n] rows of each one's passes; NULL: not given */
+	/* Where experts are on other members: id has those too, behind the `homes` that run
+	 * microbatches */
+	struct opt_list experts; /* as they were written */
+	size_t homes;
+	const char **own; /* [id.n] numbers of experts, "": by speed; NULL: none. NULL: not given */
 	int64_t start, end;
 	bool is_last;
 };
@@ -278,6 +283,10 @@ void config_free(struct config *c); /* NULL is allowed */
 void config_to_json(const struct config *c, struct buf *out);
 
 const struct opt *config_rows(size_t *n_p);
+/* Who has which expert of an entry with `experts`: place_p[experts] is an index of its ids. `speed`
+ * of each id, where the entry does not say it. */
+int config_experts_deal(const struct config_shard *s, int64_t experts, const double *speed,
+			uint8_t *place_p, const char *where, struct err *e);
 /* The reference of all keys: as text for `heteroshard help config`, as Markdown
  * for docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);

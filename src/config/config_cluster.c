@@ -99,6 +99,7 @@ static const struct opt shard_rows[] = {
 	{ .key = "micro_batch_size",
 	  .offset = offsetof(struct config_shard, sizes),
 	  .kind = OPT_LIST },
+	{ FIELD(config_shard, experts), .kind = OPT_LIST },
 	{ FIELD(config_shard, start), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, end), .kind = OPT_INT, .def = "-1", .lo = -1, .hi = 100000 },
 	{ FIELD(config_shard, is_last), .kind = OPT_BOOL },
@@ -137,14 +138,14 @@ static int read_numbers(struct config *c, const struct config_shard *s, const ch
 {
 	if (!l->n)
 		return 0;
-	if (l->n != s->id.n)
+	if (l->n != s->homes)
 		return err_set(e, ERR_USAGE,
 			       "%s:%d: '%s' lists %zu and 'id' lists %zu: a number for each worker",
-			       file, line, key, l->n, s->id.n);
+			       file, line, key, l->n, s->homes);
 	int *v = arena_alloc(&c->arena, s->id.n * sizeof *v);
 	if (!v)
 		return err_nomem(e, s->id.n * sizeof *v, "the shard plan");
-	for (size_t k = 0; k < s->id.n; k++) {
+	for (size_t k = 0; k < s->homes; k++) { /* 0 for those that have experts alone */
 		char *end;
 		const char *text = l->item[k];
 		long n = strtol(text, &end, 10);
@@ -201,6 +202,7 @@ static int read_shares(struct config *c, struct config_shard *s, const char *fil
 		       struct err *e)
 {
 	int64_t sum = 0;
+	TRY(config_experts_read(c, s, file, line, e));
 	TRY(read_numbers(c, s, "share", &s->shares, 0, SCHED_MAX_SHARE, file, line, &s->share, e));
 	TRY(read_states(c, s, file, line, e));
 	TRY(read_numbers(c, s, "micro_batch_size", &s->sizes, 1, PASS_ROWS_MOST, file, line,
@@ -393,7 +395,8 @@ static int expand_shard(struct config *c, const struct config_shard *s, int64_t 
 			"at least one for each",
 			where, (long long)layers, s->id.item[0], (long long)n);
 	for (int64_t k = 0; k < n; k++) {
-		to[k] = (struct config_shard){ .start = at,
+		to[k] = (struct config_shard){ .homes = 1,
+					       .start = at,
 					       .end = k + 1 == n
 							      ? s->end
 							      : at + layers / n + (k < layers % n),
@@ -411,6 +414,11 @@ static int expand_group(struct config *c, const struct config_shard *s, struct c
 	size_t n = 0, at = 0;
 	for (size_t k = 0; k < s->id.n; k++)
 		n += (size_t)cards[k];
+	if (s->own && n > s->id.n)
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard_plan' of '%.60s': a worker with several cards together "
+			       "with 'experts' is not supported: make it a worker for each card",
+			       c->path, s->id.item[0]);
 	const char **item = arena_alloc(&c->arena, n * sizeof *item);
 	int *share = arena_alloc(&c->arena, n * sizeof *share),
 	    *size = arena_alloc(&c->arena, n * sizeof *size);
@@ -431,6 +439,7 @@ static int expand_group(struct config *c, const struct config_shard *s, struct c
 	to->share = s->share ? share : NULL;
 	to->size = s->size ? size : NULL;
 	to->state = s->state ? state : NULL;
+	to->homes = s->own ? s->homes : n;
 	return 0;
 }
 

@@ -199,17 +199,22 @@ static void cluster(struct buf *o, const struct config *c)
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *s = &c->shard_plan[i];
 		buf_adds(o, i ? ",\n    {\"id\": " : "\n    {\"id\": ");
-		if (s->id.n > 1)
+		if (s->homes > 1)
 			buf_addc(o, '[');
-		for (size_t j = 0; j < s->id.n; j++) {
+		for (size_t j = 0; j < s->homes; j++) {
 			buf_adds(o, j ? ", " : "");
 			str(o, s->id.item[j]);
 		}
-		if (s->id.n > 1)
+		if (s->homes > 1)
 			buf_addc(o, ']');
-		for (size_t j = 0; s->share && j < s->id.n; j++)
+		for (size_t j = 0; j < s->experts.n; j++) {
+			buf_adds(o, j ? ", " : ", \"experts\": [");
+			str(o, s->experts.item[j]);
+			buf_adds(o, j + 1 == s->experts.n ? "]" : "");
+		}
+		for (size_t j = 0; s->share && j < s->homes; j++)
 			buf_addf(o, "%s%d%s", j ? ", " : ", \"share\": [", s->share[j],
-				 j + 1 == s->id.n ? "]" : "");
+				 j + 1 == s->homes ? "]" : "");
 		for (size_t j = 0; s->state && j < s->id.n; j++)
 			buf_addf(o, "%s%.9g%s", j ? ", " : ", \"state_share\": [", s->state[j],
 				 j + 1 == s->id.n ? "]" : "");

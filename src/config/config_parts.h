@@ -14,6 +14,9 @@ int config_cluster_read(struct config *c, const char *key, const struct yaml_nod
 /* Workers with num_gpus: N become N workers ID.0 to ID.(N-1), their entries of shard_plan
  * N entries. */
 int config_cluster_expand(struct config *c, const char *where, struct err *e);
+/* `experts` of an entry of shard_plan: adds its ids to those of the entry. */
+int config_experts_read(struct config *c, struct config_shard *s, const char *file, int line,
+			struct err *e);
 /* Whether "backend" or "backend:index" names a backend; `what`: "'device' of worker 'a'". */
 int config_device_check(const char *device, const char *where, const char *what, struct err *e);
 /* Checks the cluster part: identities, addresses, coverage of the layers. */

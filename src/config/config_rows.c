@@ -403,12 +403,14 @@ static const struct opt rows[] = {
 	       "(its address inside), family (ipv4, ipv6 or both: what it has); "
 	       "or "
 	       "names of invited machines ('heteroshard peers'), or all: those that are there"),
-	CUSTOM(shard_plan, "[{id, share, state_share, start, end, is_last}]",
+	CUSTOM(shard_plan, "[{id, share, state_share, experts, start, end, is_last}]",
 	       "layers [start, end) of each worker in order (is_last is optional); id of a worker "
 	       "(with num_gpus: all its cards in a row), or local for the coordinator's device; a "
 	       "list of ids is a group that holds the same layers, and share says how many parts "
 	       "of the microbatches each of them gets (not given: by speed), state_share which "
-	       "fractions of the training state they store (not given: by memory)"),
+	       "fractions of the training state they store (not given: by memory); experts: workers "
+	       "that have the experts of these layers and nothing else, by speed or as 'box2=0-31' "
+	       "says (docs/experts.md)"),
 	CUSTOM(training, "{visualize, ...}",
 	       "as in hetero_config.json: visualize, visualization_format, log_level"),
 	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),

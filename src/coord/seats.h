@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "coord/seat.h"
 #include "job/network.h"
-#include "job/ranks.h"
+#include "ops/ranks.h"
 #include "peers/reception.h"
 
 #include <signal.h>

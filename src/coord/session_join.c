@@ -332,6 +332,7 @@ int session_assign(struct session *s, const struct placement *p, const int *memb
 		TRY(crew_move(&s->crew, member[k], placement_stage_of(p, k),
 			      p->share ? p->share[k] : 1, e));
 		s->crew.member[member[k]].state_share = p->state_share ? p->state_share[k] : 0;
+		s->crew.member[member[k]].only_experts = placement_has_only_experts(p, k);
 	}
 	for (int i = 0; i < s->n; i++)
 		if (!s->began && crew_stage_of(&s->crew, i) < 0 && session_is_live(s, i) &&

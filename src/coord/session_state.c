@@ -17,6 +17,15 @@ static int stage_of_param(const struct session *s, const char *name)
 	return chunk_stage_of_param(s->place->stages, s->place->chunks, s->place->first, name);
 }
 
+/* Of an expert that is dealt who has it, else the first of the group; where the group shares the
+ * state, each of it. */
+static bool sends_param(const struct session *s, int worker, const char *name)
+{
+	const int at = deal_place_of(&s->place->deal, name), place = at == DEAL_HOME ? 0 : at;
+	return crew_stage_of(&s->crew, worker) == stage_of_param(s, name) &&
+	       (crew_place_of(&s->crew, worker) == place || s->place->state_share);
+}
+
 /* Of [first, end), what has not come yet. */
 static int take_rest(struct session *s, int worker, struct trained_param *p, int index,
 		     const struct state_message *m, size_t size, uint64_t end,
@@ -58,8 +67,7 @@ int session_take_state(struct session *s, int worker, const struct frame *f, str
 			       session_name(s, worker), m.what, m.name);
 	if (kept)
 		return take_rest(s, worker, p, index, &m, size, end, into, e);
-	if (crew_stage_of(&s->crew, worker) != stage_of_param(s, m.name) ||
-	    (crew_place_of(&s->crew, worker) && !s->place->state_share))
+	if (!sends_param(s, worker, m.name))
 		return err_set(e, ERR_PROTOCOL,
 			       "%s: STATE: '%s' is sent by the first worker of stage %d",
 			       session_name(s, worker), m.name, stage_of_param(s, m.name));
@@ -141,10 +149,13 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 	return session_state_whole(s, e);
 }
 
-static int send_to_group(struct session *s, int stage, uint64_t step, size_t n, struct err *e)
+/* To the members of a stage that have the parameter: `at` of the deal. */
+static int send_to_group(struct session *s, int stage, int at, uint64_t step, size_t n,
+			 struct err *e)
 {
 	for (int k = 0, m; (m = crew_at(&s->crew, stage, k)) >= 0; k++)
-		TRY(session_send(s, m, FRAME_STATE, step, 0, s->out.p, n, e));
+		if (at == DEAL_HOME ? !s->crew.member[m].only_experts : k == at)
+			TRY(session_send(s, m, FRAME_STATE, step, 0, s->out.p, n, e));
 	return 0;
 }
 
@@ -154,10 +165,10 @@ static int send_to_holders(struct session *s, const char *name, const char *what
 {
 	const struct crew *c = &s->crew;
 	int stage = stage_of_param(s, name);
-	TRY(send_to_group(s, stage, step, n, e));
+	TRY(send_to_group(s, stage, deal_place_of(&s->place->deal, name), step, n, e));
 	bool replica = c->tied && c->stages > 1 && !strcmp(what, "value") &&
 		       !strncmp(name, "model.embed_tokens.", 19);
-	return replica ? send_to_group(s, c->stages - 1, step, n, e) : 0;
+	return replica ? send_to_group(s, c->stages - 1, DEAL_HOME, step, n, e) : 0;
 }
 
 static int send_one(struct session *s, struct trained_param *p, const char *what, uint64_t step,

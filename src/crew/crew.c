@@ -47,6 +47,7 @@ static void leave_group(struct crew *c, int number)
 			c->member[i].place--;
 	m->stage = m->place = -1;
 	m->share = m->state_share = 0;
+	m->only_experts = false;
 }
 
 void crew_lose(struct crew *c, int number)
@@ -85,6 +86,7 @@ void crew_shape(struct crew *c, int stages, int chunks, bool tied)
 	for (int i = 0; i < c->n; i++) {
 		c->member[i].stage = c->member[i].place = -1;
 		c->member[i].share = c->member[i].state_share = 0;
+		c->member[i].only_experts = false;
 	}
 	c->changes++;
 }
@@ -132,6 +134,14 @@ int crew_group_size(const struct crew *c, int stage)
 	return n;
 }
 
+int crew_homes(const struct crew *c, int stage)
+{
+	int n = 0;
+	for (int i = 0; i < c->n && stage >= 0; i++)
+		n += c->member[i].stage == stage && !c->member[i].only_experts;
+	return n;
+}
+
 int crew_order(const struct crew *c, int *number_p)
 {
 	int n = 0;
@@ -146,7 +156,8 @@ struct sched_shape crew_sched_shape(const struct crew *c, int microbatches, int 
 	int n = 0, groups = 0, *share = room + c->stages;
 	for (int s = 0; s < c->stages; s++) {
 		room[s] = 0;
-		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0; k++, room[s]++)
+		for (int k = 0, m; (m = crew_at(c, s, k)) >= 0 && !c->member[m].only_experts;
+		     k++, room[s]++)
 			share[n++] = c->member[m].share;
 		groups += room[s] > 1;
 	}

@@ -33,8 +33,9 @@ struct member {
 	int stage;                 /* -1: it holds nothing */
 	int place;                 /* in the group of its stage, from 0; -1: in none */
 	int share;                 /* of its group's microbatches (sched_deal) */
-	int state_share; /* of its group's training state, in millionths; 0 also: not shared */
-	bool gone;       /* lost, or not needed: it holds nothing until crew_return() */
+	int state_share;   /* of its group's training state, in millionths; 0 also: not shared */
+	bool only_experts; /* of its stage it has some experts and nothing else (model/deal.h) */
+	bool gone;         /* lost, or not needed: it holds nothing until crew_return() */
 };
 
 struct crew {
@@ -71,6 +72,8 @@ int crew_place_of(const struct crew *c, int number); /* -1: none */
 /* The member at a place of a stage's group; -1: there is none. */
 int crew_at(const struct crew *c, int stage, int place);
 int crew_group_size(const struct crew *c, int stage);
+/* How many of them run microbatches: the first ones. */
+int crew_homes(const struct crew *c, int stage);
 /* The members that hold a stage, by stage and then by place; number_p has room for c->n. Returns
  * how many there are. */
 int crew_order(const struct crew *c, int *number_p);

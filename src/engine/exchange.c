@@ -144,19 +144,22 @@ static int check_sum(const struct exchange *x, const struct peer *from, const st
 	return 0;
 }
 
-static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION, FRAME_GRADIENT,
+static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION,    FRAME_GRADIENT,
 						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE,
-						   FRAME_SUM };
+						   FRAME_SUM,           FRAME_ROWS,
+						   FRAME_ROW_GRADS };
 
 /* What one side may send: only the link between end and front carries a tied embedding, and only
- * with chunks does it carry anything else. Members of one group send parts of sums. */
+ * with chunks does it carry anything else. Members of one group send parts of sums, and rows where
+ * experts are dealt. */
 static bool may_send(const struct exchange *x, const struct peer *from, enum frame_kind k)
 {
 	const struct crew *c = &x->plan->crew;
 	bool behind = is_behind(x, from);
 	bool closes = behind ? plan_is_end(x->plan) : plan_is_front(x->plan);
 	if (is_beside(x, from))
-		return k == FRAME_SUM;
+		return k == FRAME_SUM ||
+		       ((k == FRAME_ROWS || k == FRAME_ROW_GRADS) && x->plan->deal.place);
 	switch (k) {
 	case FRAME_ACTIVATION:
 	case FRAME_GRADIENT:

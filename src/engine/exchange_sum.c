@@ -137,9 +137,9 @@ int exchange_receive_bytes(struct exchange *x, int place, int array, uint32_t nu
 int exchange_collective(struct exchange *x, struct err *e)
 {
 	const struct crew *c = &x->plan->crew;
-	const int stage = plan_stage(x->plan), n = crew_group_size(c, stage);
+	const int stage = plan_stage(x->plan), n = crew_homes(c, stage);
 	const char *at[SCHED_MAX_GROUP];
-	if (n < 2 || !reducer_find(x->plan->reducer)->collective)
+	if (n < 2 || plan_place(x->plan) >= n || !reducer_find(x->plan->reducer)->collective)
 		return 0;
 	if (x->plan->reduce_dtype != DT_F32)
 		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' adds gradients in float32 only",

@@ -7,20 +7,32 @@
 #include "engine/hosted.h"
 #include "optim/optim.h"
 
-static int part_of(const struct stage *s, const struct param *p, int parts)
+#include <limits.h>
+
+static int part_of(const struct stage *s, const struct param *p, int parts, enum grads_of of)
 {
-	return s->end && p == s->head ? GRADS_HEAD : stage_part_of(s, p->layer, parts);
+	if (s->end && p == s->head)
+		return GRADS_HEAD;
+	return of == GRADS_REST && p->layer == INT_MAX ? GRADS_END
+						       : stage_part_of(s, p->layer, parts);
+}
+
+static bool has_gradient(const struct param *p, enum grads_of of)
+{
+	return p->trainable && !p->away &&
+	       (of == GRADS_ALL || (of == GRADS_EXPERTS) == (p->holder != DEAL_HOME));
 }
 
 /* Whether others own a part of it. */
 static bool is_shared(const struct param *p) { return p->cut && p->members > 1; }
 
 /* The parameters of this array whose elements member k owns; k < 0: those that nobody shares. */
-static void add_runs(struct grads *g, struct stage *s, int part, int parts, int k)
+static void add_runs(struct grads *g, struct stage *s, int part, int parts, enum grads_of of, int k)
 {
 	for (size_t i = s->nparam; i-- > 0;) {
 		struct param *p = &s->param[i];
-		if (!p->trainable || part_of(s, p, parts) != part || (k < 0) == is_shared(p))
+		if (!has_gradient(p, of) || part_of(s, p, parts, of) != part ||
+		    (k < 0) == is_shared(p))
 			continue;
 		const size_t first = k < 0 ? 0 : (size_t)p->cut[k],
 			     end = (size_t)(k < 0 ? param_count(p) : p->cut[k + 1]);
@@ -31,15 +43,15 @@ static void add_runs(struct grads *g, struct stage *s, int part, int parts, int 
 	}
 }
 
-int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_order o,
-	       struct err *e)
+int grads_init(struct grads *g, struct stage *s, int part, int parts, enum grads_of of,
+	       enum sum_order o, struct err *e)
 {
 	size_t runs = 1;
 	int members = 0;
 	*g = (struct grads){ .dev = s->dev, .order = o };
 	for (size_t i = 0; i < s->nparam; i++) {
 		const struct param *p = &s->param[i];
-		if (!p->trainable || part_of(s, p, parts) != part)
+		if (!has_gradient(p, of) || part_of(s, p, parts, of) != part)
 			continue;
 		members = is_shared(p) ? p->members : members;
 		runs += is_shared(p) ? (size_t)p->members : 1;
@@ -48,7 +60,7 @@ int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_o
 	if (!g->run)
 		return err_nomem(e, runs * sizeof *g->run, "the gradients of a stage");
 	if (!members) {
-		add_runs(g, s, part, parts, -1);
+		add_runs(g, s, part, parts, of, -1);
 		return 0;
 	}
 	g->cut = mem_array((size_t)members + 1, sizeof *g->cut);
@@ -56,7 +68,7 @@ int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_o
 		return err_nomem(e, (size_t)members * sizeof *g->cut, "the gradients of a stage");
 	for (int k = 0; k < members; k++) {
 		g->cut[k] = g->count;
-		add_runs(g, s, part, parts, k);
+		add_runs(g, s, part, parts, of, k);
 	}
 	g->cut[members] = g->count;
 	return 0;

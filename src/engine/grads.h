@@ -51,10 +51,13 @@ struct grads {
 	struct grad_pool *pool; /* MAY: where buffers come from and go back to; borrowed */
 };
 
-enum { GRADS_HEAD = -1 };
+enum { GRADS_HEAD = -1, GRADS_END = -2 };
+/* Of a part: all; where experts are dealt, what is none of them (the end of the model apart,
+ * GRADS_END), or those that are here. */
+enum grads_of { GRADS_ALL, GRADS_REST, GRADS_EXPERTS };
 /* Of a part of the parts of a backward pass, or the head's. Where there are none, count is 0. */
-int grads_init(struct grads *g, struct stage *s, int part, int parts, enum sum_order o,
-	       struct err *e);
+int grads_init(struct grads *g, struct stage *s, int part, int parts, enum grads_of of,
+	       enum sum_order o, struct err *e);
 void grads_release(struct grads *g);
 
 /* After the pass of microbatch m that computes these gradients. */

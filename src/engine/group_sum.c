@@ -14,7 +14,7 @@ struct array_sum {
 	struct reduction r;
 };
 
-static bool in_group(const struct group_sum *g) { return g->exchange->beside.n > 1; }
+static bool in_group(const struct group_sum *g) { return g->sums; }
 
 /* ---- for reductions ---- */
 
@@ -85,13 +85,18 @@ static int array_of(const struct group_sum *g, int chunk, int part)
 }
 
 static int head_array(const struct group_sum *g) { return g->arrays - 1; }
+static int end_array(const struct group_sum *g) { return g->arrays - 2; }
 
 static int make_array(struct group_sum *g, int i, const struct plan_message *p, struct err *e)
 {
-	const bool head = i == head_array(g);
+	const bool head = i == head_array(g), end = g->model->deal && i == end_array(g);
 	struct array_sum *s = &g->sum[i];
-	TRY(grads_init(&g->grads[i], &g->model->chunk[head ? g->model->chunks - 1 : i / g->parts],
-		       head ? GRADS_HEAD : i % g->parts, g->parts, p->reduce_order, e));
+	TRY(grads_init(&g->grads[i],
+		       &g->model->chunk[head || end ? g->model->chunks - 1 : i / g->parts],
+		       head  ? GRADS_HEAD
+		       : end ? GRADS_END
+			     : i % g->parts,
+		       g->parts, g->model->deal ? GRADS_REST : GRADS_ALL, p->reduce_order, e));
 	*s = (struct array_sum){ .of = g, .array = i };
 	s->r = (struct reduction){ .how = reducer_find(p->reducer),
 				   .io = { own_numbers, take_sum, send_numbers, receive_numbers,
@@ -99,17 +104,20 @@ static int make_array(struct group_sum *g, int i, const struct plan_message *p, 
 					   receive_all },
 				   .terms = &g->terms,
 				   .me = plan_place(p),
-				   .n = crew_group_size(&p->crew, plan_stage(p)),
+				   .n = crew_homes(&p->crew, plan_stage(p)),
 				   .cut = g->grads[i].cut,
 				   .count = g->grads[i].count };
 	g->shared = g->shared || g->grads[i].cut;
 	return 0;
 }
 
-/* Where gradients go to the host while the rest of a chunk is computed, each layer is a part. */
+/* Where gradients go to the host while the rest of a chunk is computed, each layer is a part; and
+ * where the passes of several microbatches take turns layer by layer. */
 static int parts_of(const struct worker_model *m, const struct plan_message *p)
 {
 	int parts = p->crew.parts;
+	if (m->deal)
+		return (int)(m->chunk[0].opt.last - m->chunk[0].opt.first);
 	if (!m->host || !(p->offload & OFFLOAD_OPTIMIZER) ||
 	    crew_group_size(&p->crew, plan_stage(p)) > 1)
 		return parts;
@@ -120,18 +128,33 @@ static int parts_of(const struct worker_model *m, const struct plan_message *p)
 	return parts;
 }
 
+/* Of experts nothing is added up over members: each is in one place. */
+static int make_experts(struct group_sum *g, const struct plan_message *p, struct err *e)
+{
+	if (!g->model->deal)
+		return 0;
+	g->experts = mem_array((size_t)g->parts, sizeof *g->experts);
+	if (!g->experts)
+		return err_nomem(e, (size_t)g->parts * sizeof *g->experts, "the sums of gradients");
+	for (int k = 0; k < g->parts; k++)
+		TRY(grads_init(&g->experts[k], &g->model->chunk[0], k, g->parts, GRADS_EXPERTS,
+			       p->reduce_order, e));
+	return 0;
+}
+
 int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker_model *m,
 		    struct err *e)
 {
 	const struct plan_message *p = x->plan;
-	const int parts = parts_of(m, p);
-	const size_t n = (size_t)m->chunks * (size_t)parts + 1;
+	const int parts = parts_of(m, p), homes = crew_homes(&p->crew, plan_stage(p));
+	const size_t n = (size_t)m->chunks * (size_t)parts + (m->deal ? 2 : 1);
 	*g = (struct group_sum){ .exchange = x, .model = m, .parts = parts, .arrays = (int)n };
 	if (2 * n + 1 + 2 * (size_t)m->chunks > UINT16_MAX) /* their numbers in frames */
 		return err_set(e, ERR_USAGE,
 			       "%d chunks with gradients in %d parts each are too many: write a "
 			       "smaller 'reduce_parts'",
 			       m->chunks, parts);
+	g->sums = homes > 1 && plan_place(p) < homes;
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
 	g->numbers = mem_array(2 * n + 1 + 2 * (size_t)m->chunks, sizeof *g->numbers);
@@ -140,6 +163,7 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
 	for (int i = 0; i < g->arrays; i++)
 		TRY(make_array(g, i, p, e));
+	TRY(make_experts(g, p, e));
 	TRY(gather_begin(&g->gather, x, m, 2 * g->arrays + 1, e));
 	TRY(hosted_begin(&g->hosted, x->dev, m, x->times, e));
 	for (int i = 0; gather_is_on(&g->gather) && i < g->arrays; i++)
@@ -157,6 +181,8 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 		grads_reset(&g->grads[i]);
 		reduce_reset(&g->sum[i].r);
 	}
+	for (int i = 0; g->experts && i < g->parts; i++)
+		grads_reset(&g->experts[i]);
 	gather_round(&g->gather, train, place, microbatches);
 	hosted_round(&g->hosted);
 	if (!in_group(g) || !train)
@@ -186,6 +212,20 @@ static void due_of_shared(struct group_sum *g)
 			blocks += g->grads[i].run[k].count / STATE_BLOCK + 1;
 	g->numbers[2 * g->arrays] = messages_of(blocks * sizeof(float)) + 1;
 	g->due.messages += (size_t)g->numbers[2 * g->arrays] * (size_t)n;
+	g->due.arrays = 2 * g->arrays + 1;
+}
+
+/* Block sums of what other members have. */
+static void due_of_norms(struct group_sum *g)
+{
+	size_t count[STATE_MEMBERS], all = 0;
+	worker_model_block_counts(g->model, count);
+	for (int k = 0; k < g->model->group; k++)
+		all += messages_of(count[k] * sizeof(float));
+	for (int i = g->due.arrays; i < 2 * g->arrays; i++)
+		g->numbers[i] = 0;
+	g->numbers[2 * g->arrays] = (uint32_t)all + 1;
+	g->due.messages += all;
 	g->due.arrays = 2 * g->arrays + 1;
 }
 
@@ -219,6 +259,8 @@ const struct sums_due *group_sum_due(struct group_sum *g)
 	}
 	if (g->shared && g->due.arrays)
 		due_of_shared(g);
+	if (g->model->deal && g->microbatches)
+		due_of_norms(g);
 	if (gather_is_on(&g->gather) && in_group(g))
 		due_of_gathered(g);
 	return &g->due;
@@ -260,7 +302,16 @@ int group_sum_head(struct group_sum *g, int m, struct err *e)
 	return add(g, head_array(g), m, e);
 }
 
-/* At the end of the model the first part takes the head's array along: it was complete before. */
+int group_sum_experts(struct group_sum *g, int m, int part, struct err *e)
+{
+	TRY(grads_add(&g->experts[part], m, e));
+	return m + 1 < g->microbatches ? 0 : grads_finish(&g->experts[part], &g->hosted, e);
+}
+
+int group_sum_end(struct group_sum *g, int m, struct err *e) { return add(g, end_array(g), m, e); }
+
+/* At the end of the model the first part takes the head's array along, and the end's where it has
+ * one: they were complete before. */
 static bool with_head(const struct group_sum *g, int chunk, int part)
 {
 	return part == 0 && g->model->chunk[chunk].end;
@@ -278,6 +329,8 @@ static int send_array(struct group_sum *g, int array, struct err *e)
 
 static int send_sums(struct group_sum *g, int chunk, int part, struct err *e)
 {
+	if (with_head(g, chunk, part) && g->model->deal)
+		TRY(send_array(g, end_array(g), e));
 	if (with_head(g, chunk, part))
 		TRY(send_array(g, head_array(g), e));
 	TRY(send_array(g, array_of(g, chunk, part), e));
@@ -317,6 +370,8 @@ static int finish_array(struct group_sum *g, int array, struct err *e)
 
 static int finish_sums(struct group_sum *g, int chunk, int part, struct err *e)
 {
+	if (with_head(g, chunk, part) && g->model->deal)
+		TRY(finish_array(g, end_array(g), e));
 	if (with_head(g, chunk, part))
 		TRY(finish_array(g, head_array(g), e));
 	TRY(finish_array(g, array_of(g, chunk, part), e));
@@ -437,12 +492,13 @@ static int collect_blocks(struct group_sum *g, const float *own, const size_t *c
 int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e)
 {
 	const int me = plan_place(g->exchange->plan);
+	const bool apart = g->shared || m->deal;
 	size_t count[STATE_MEMBERS];
-	if (me && !g->shared)
+	if (me && !apart)
 		return 0;
 	TRY(worker_model_blocks(m, e));
 	float *all = m->blocks;
-	if (g->shared) {
+	if (apart) {
 		worker_model_block_counts(m, count);
 		TRY(collect_blocks(g, m->blocks, count, &all, e));
 	}
@@ -455,6 +511,9 @@ void group_sum_release(struct group_sum *g)
 		grads_release(&g->grads[i]);
 		reduce_release(&g->sum[i].r);
 	}
+	for (int i = 0; g->experts && i < g->parts; i++)
+		grads_release(&g->experts[i]);
+	mem_free(g->experts);
 	mem_free(g->grads);
 	mem_free(g->sum);
 	mem_free(g->numbers);

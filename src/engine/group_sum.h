@@ -27,6 +27,7 @@ struct group_sum {
 	int parts;             /* of a chunk */
 	int arrays;            /* the head's is the last one */
 	struct grads *grads;   /* [arrays] */
+	struct grads *experts; /* [parts] of dealt experts that are here; else NULL */
 	struct array_sum *sum; /* [arrays] */
 	struct gather gather;
 	struct hosted hosted;
@@ -38,6 +39,7 @@ struct group_sum {
 	struct sums_due due;
 	struct sum_terms terms; /* of the round */
 	bool shared;            /* the group shares the training state */
+	bool sums;              /* the gradients are summed over members, of which this is one */
 	unsigned char *bytes;   /* (cap) on their way */
 	size_t cap;
 	int microbatches; /* of the round; 0: it does not train */
@@ -57,6 +59,10 @@ int group_sum_backward(struct group_sum *g, int chunk, int m, int part, int part
 /* In how many parts the backward pass of microbatch m runs, where the schedule does not say. */
 int group_sum_parts(const struct group_sum *g, int m);
 int group_sum_head(struct group_sum *g, int m, struct err *e);
+/* Where experts are dealt: the end of the model has had its backward pass. */
+int group_sum_end(struct group_sum *g, int m, struct err *e);
+/* The experts of a part have had their backward pass of microbatch m. */
+int group_sum_experts(struct group_sum *g, int m, int part, struct err *e);
 /* SEND_SUMS, REDUCE, SEND_VALUES, GATHER or RELEASE. */
 int group_sum_execute(struct group_sum *g, const struct instr *i, struct err *e);
 /* Shared state, behind STEP: sends the new values that are owned here, and gets the others'. */

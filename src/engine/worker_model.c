@@ -85,10 +85,22 @@ static void make_lazy(struct stage *s, const struct plan_message *p)
 	}
 }
 
+/* Of a stage of one chunk: whether its experts are dealt. */
+static void find_deal(struct worker_model *m, const struct plan_message *p)
+{
+	const int s = plan_stage(p);
+	for (int64_t l = p->first[s]; l < p->first[s + 1] && p->crew.chunks == 1; l++)
+		if (deal_has_layer(&p->deal, l))
+			m->deal = &p->deal;
+	m->group = crew_group_size(&p->crew, s);
+	m->place = plan_place(p);
+}
+
 int worker_model_build(struct worker_model *m, struct dev *dev, const struct plan_message *plan,
 		       const struct weight_source *src, struct err *e)
 {
 	const struct crew *c = &plan->crew;
+	find_deal(m, plan);
 	TRY(open_host(m, dev, plan, e));
 	share_state(m, plan);
 	TRY(check_host(m, plan, e));
@@ -111,6 +123,9 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 		o.host = m->host;
 		o.host_values = m->host && m->cut.values && (plan->offload & OFFLOAD_PARAMETERS);
 		o.host_state = m->host && (plan->offload & OFFLOAD_OPTIMIZER);
+		o.deal = m->deal;
+		o.place = m->place;
+		o.only_experts = c->member[plan->self].only_experts;
 		if (m->host &&
 		    (plan->offload & OFFLOAD_ACTIVATIONS)) /* chunks are repeated whole */
 			o.recompute =
@@ -151,6 +166,9 @@ static struct dmem *scratch_of(struct worker_model *m, const struct param *p, st
 	return p->hosted ? &m->host_scratch : s->scratch;
 }
 
+/* The member of the group that has a parameter's norm: of experts who has them, else the first. */
+static int owner_of(const struct param *p) { return p->holder == DEAL_HOME ? 0 : p->holder; }
+
 int worker_model_blocks(struct worker_model *m, struct err *e)
 {
 	m->nblocks = 0;
@@ -158,7 +176,8 @@ int worker_model_blocks(struct worker_model *m, struct err *e)
 		struct stage *s = &m->chunk[k];
 		for (size_t i = 0; i < s->nparam; i++) {
 			int64_t blocks;
-			if (!param_is_trained(&s->param[i]))
+			if (!param_is_trained(&s->param[i]) ||
+			    (m->deal && owner_of(&s->param[i]) != m->place))
 				continue;
 			TRY(grad_blocks(&s->param[i], scratch_of(m, &s->param[i], s), &m->norms,
 					&blocks, e));
@@ -174,14 +193,22 @@ int worker_model_blocks(struct worker_model *m, struct err *e)
 	return 0;
 }
 
+static int members(const struct worker_model *m)
+{
+	return m->deal ? m->group : m->cut.n ? m->cut.n : 1;
+}
+
 /* Blocks of a parameter that member k owns. */
-static size_t blocks_of(const struct param *p, int k)
+static size_t blocks_of(const struct worker_model *m, const struct param *p, int k)
 {
 	const int64_t n = p->cut ? p->cut[k + 1] - p->cut[k] : param_count(p);
+	if (m->deal && owner_of(p) != k)
+		return 0;
 	return (size_t)((n + STATE_BLOCK - 1) / STATE_BLOCK);
 }
 
-static int members(const struct worker_model *m) { return m->cut.n ? m->cut.n : 1; }
+/* Trained here or by another member of the group. */
+static bool is_counted(const struct param *p) { return p->trainable && !p->replica; }
 
 void worker_model_block_counts(const struct worker_model *m, size_t *count)
 {
@@ -189,8 +216,8 @@ void worker_model_block_counts(const struct worker_model *m, size_t *count)
 		count[j] = 0;
 		for (int k = 0; k < m->chunks; k++)
 			for (size_t i = 0; i < m->chunk[k].nparam; i++)
-				if (param_is_trained(&m->chunk[k].param[i]))
-					count[j] += blocks_of(&m->chunk[k].param[i], j);
+				if (is_counted(&m->chunk[k].param[i]))
+					count[j] += blocks_of(m, &m->chunk[k].param[i], j);
 	}
 }
 
@@ -200,7 +227,7 @@ static double sum_blocks(const struct worker_model *m, const struct param *p, co
 {
 	double sum = 0;
 	for (int j = 0; j < members(m); j++)
-		for (size_t n = blocks_of(p, j); n > 0; n--)
+		for (size_t n = blocks_of(m, p, j); n > 0; n--)
 			sum += blocks[at[j]++];
 	return sum;
 }
@@ -216,7 +243,7 @@ int worker_model_norms(struct worker_model *m, const float *blocks, struct err *
 		struct stage *s = &m->chunk[k];
 		for (size_t i = 0; i < s->nparam; i++) {
 			struct param *p = &s->param[i];
-			if (!param_is_trained(p))
+			if (!is_counted(p))
 				continue;
 			if (!m->nentry || m->entry[m->nentry - 1].layer != p->layer) {
 				if (!mem_grow(&m->entry, &m->entry_cap, m->nentry + 1,
@@ -298,7 +325,8 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 	struct optim_state kind = { .dtype = DT_F32 };
 	struct dev_ref to = DEV_NONE;
 	uint64_t first = 0, own = 0, end = 0;
-	const bool known = p && p->trainable && find_state(m, p, s.what, &kind, &to, &first, &own);
+	const bool known =
+		p && p->trainable && !p->away && find_state(m, p, s.what, &kind, &to, &first, &own);
 	const size_t size = dtype_size(kind.dtype);
 	if (!known || s.bytes % size || !add_ok(s.first, s.bytes / size, &end) || end > kind.count)
 		return err_set(e, ERR_PROTOCOL,
@@ -371,12 +399,14 @@ uint64_t worker_model_state_bytes(const struct worker_model *m)
 	return sum;
 }
 
-int worker_model_give(struct worker_model *m, worker_model_take take, void *ctx, struct err *e)
+int worker_model_give(struct worker_model *m, bool all, worker_model_take take, void *ctx,
+		      struct err *e)
 {
 	for (int k = 0; k < m->chunks; k++)
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			const struct param *p = &m->chunk[k].param[i];
-			if (!param_is_trained(p))
+			if (!param_is_trained(p) ||
+			    (!all && m->deal && owner_of(p) != m->place))
 				continue;
 			struct optim_state kind[PARAM_STATES];
 			int n = m->optim->states(m->optim, p->name, p->ndim, p->dim, kind);
@@ -402,7 +432,7 @@ int worker_model_send(struct worker_model *m, const struct orders *o, struct net
 		      struct err *e)
 {
 	struct sending to = { o, net };
-	return worker_model_give(m, send_part, &to, e);
+	return worker_model_give(m, false, send_part, &to, e);
 }
 
 void worker_model_release(struct worker_model *m)

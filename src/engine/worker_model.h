@@ -27,6 +27,10 @@ struct worker_model {
 	size_t nblocks, blocks_cap;
 	struct state_cut cut; /* of the group's training state; n is 0 where it is not shared */
 	int cut_share[STATE_MEMBERS];
+	/* the experts of these layers are dealt to `group` members, of which this is `place`; NULL:
+	 * they are not */
+	const struct expert_deal *deal;
+	int group, place;
 	struct norm_entry *entry; /* [nentry] of the last step */
 	size_t nentry, entry_cap;
 	unsigned char *number; /* between device and link */
@@ -62,7 +66,9 @@ int worker_model_load(struct worker_model *m, const struct frame *f, struct err 
 /* Gives what is owned of the trained parameters and of their states away, part by part. */
 uint64_t worker_model_state_bytes(const struct worker_model *m);
 typedef int (*worker_model_take)(void *ctx, const struct state_message *s, struct err *e);
-int worker_model_give(struct worker_model *m, worker_model_take take, void *ctx, struct err *e);
+/* Without `all`, of what several members of a group have only the first one's. */
+int worker_model_give(struct worker_model *m, bool all, worker_model_take take, void *ctx,
+		      struct err *e);
 /* The same as STATE frames to the coordinator. */
 int worker_model_send(struct worker_model *m, const struct orders *o, struct net *net,
 		      struct err *e);

@@ -33,6 +33,12 @@ int placement_stage_of(const struct placement *p, int row)
 	return s;
 }
 
+bool placement_has_only_experts(const struct placement *p, int row)
+{
+	const int s = placement_stage_of(p, row);
+	return p->homes && row - placement_row(p, s) >= p->homes[s];
+}
+
 int chunk_stage_of_layer(int stages, int chunks, const int64_t *first, int64_t layer)
 {
 	int v = 0;

@@ -7,6 +7,7 @@
 #define HS_JOB_PLACEMENT_H
 
 #include "base/dtype.h"
+#include "model/deal.h"
 #include "sched/sum.h"
 #include "tensor/state_cut.h"
 
@@ -40,12 +41,16 @@ struct placement {
 	enum dtype reduce_dtype;     /* of what they send for it */
 	int parts;                   /* of a chunk's gradients (sched/sched.h); 0 means 1 */
 	const bool *recompute;       /* [stages] besides what the job asks for; NULL: nowhere */
+	/* [stages] how many of `members`, the first ones, have more than experts; NULL: all */
+	const int *homes;
+	struct expert_deal deal; /* among the members of a stage */
 };
 
 int placement_rows(const struct placement *p);
 /* The first row of a stage; of stage `stages`: the number of rows. */
 int placement_row(const struct placement *p, int stage);
 int placement_stage_of(const struct placement *p, int row);
+bool placement_has_only_experts(const struct placement *p, int row);
 
 /* The number of chunk `chunk` of a stage in the whole pipeline (sched/sched.h). */
 int chunk_number(int stages, int stage, int chunk);

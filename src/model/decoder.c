@@ -16,7 +16,8 @@
 
 #include <math.h>
 
-int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
+/* y (N,C) = h + attention. */
+static int attend(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
@@ -41,8 +42,24 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 			       m->attn_scale > 0 ? (float)m->attn_scale
 						 : 1.0f / sqrtf((float)m->head_dim),
 			       (float)m->attn_cap, &o, e));
-	TRY(block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, &h, e));
-	if (!m->experts)
+	return block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, y_p, e);
+}
+
+int decoder_route(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct expert_rows *w, struct err *e)
+{
+	struct tensor *a;
+	TRY(attend(t, l, c, h, &h, e));
+	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
+	return experts_route(t, l, c, a, h, w, e);
+}
+
+int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	struct tensor *a;
+	TRY(attend(t, l, c, h, &h, e));
+	if (!c->stage->cfg.experts)
 		return block_mlp(t, l, c, h, y_p, e);
 	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
 	return experts_apply(t, l, c, a, h, y_p, e);

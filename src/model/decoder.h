@@ -45,6 +45,10 @@ int rope_upload(const struct model_config *m, const int32_t *start, int64_t nseq
 /* y (N,C): the embeddings of ids (N) i32, times embed_scale */
 int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
 		struct tensor **y_p, struct err *e);
+struct expert_rows;
+/* Its first half, up to the experts' rows (experts.h). */
+int decoder_route(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct expert_rows *w, struct err *e);
 int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e);
 

@@ -27,26 +27,49 @@ static int begin(struct slot *sl, struct err *e)
 	return s->end ? slot_upload_labels(sl, s->cfg.vocab, e) : 0;
 }
 
+static struct layer_context context_of(const struct slot *sl, int64_t index)
+{
+	return (struct layer_context){ .stage = sl->stage,
+				       .index = index,
+				       .step = sl->b.step,
+				       .microbatch = sl->b.microbatch,
+				       .pos = sl->pos,
+				       .starts = sl->starts,
+				       .kstarts = sl->starts,
+				       .places = sl->places,
+				       .rope = sl->rope,
+				       .nseq = sl->b.nseq,
+				       .base = sl->b.base,
+				       .train = sl->b.train,
+				       .sums = sl->sums,
+				       .count = sl->sums && !sl->sums->known };
+}
+
+static const struct layer *layer_at(const struct slot *sl, int64_t index)
+{
+	return &sl->stage->layer[index - sl->stage->opt.first];
+}
+
 /* y (N,C) = the layer on h (N,C). */
 static int run_layer(struct slot *sl, struct tape *t, int64_t index, struct tensor *h,
 		     struct tensor **y_p, struct err *e)
 {
-	struct stage *s = sl->stage;
-	struct layer_context c = { .stage = s,
-				   .index = index,
-				   .step = sl->b.step,
-				   .microbatch = sl->b.microbatch,
-				   .pos = sl->pos,
-				   .starts = sl->starts,
-				   .kstarts = sl->starts,
-				   .places = sl->places,
-				   .rope = sl->rope,
-				   .nseq = sl->b.nseq,
-				   .base = sl->b.base,
-				   .train = sl->b.train,
-				   .sums = sl->sums,
-				   .count = sl->sums && !sl->sums->known };
-	return decoder_layer(t, &s->layer[index - s->opt.first], &c, h, y_p, e);
+	const struct layer_context c = context_of(sl, index);
+	return decoder_layer(t, layer_at(sl, index), &c, h, y_p, e);
+}
+
+static int route(struct slot *sl, struct tape *t, int64_t index, struct tensor *h,
+		 struct expert_rows *w, struct err *e)
+{
+	const struct layer_context c = context_of(sl, index);
+	return decoder_route(t, layer_at(sl, index), &c, h, w, e);
+}
+
+static int compute(struct slot *sl, struct tape *t, int64_t index, struct tensor *rows,
+		   const struct routing *r, struct tensor **y_p, struct err *e)
+{
+	const struct layer_context c = context_of(sl, index);
+	return experts_compute(t, layer_at(sl, index), &c, rows, r, y_p, e);
 }
 
 int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
@@ -131,6 +154,9 @@ const struct model_blocks decoder_blocks = {
 	.front = { .build = decoder_build_front, .forward = run_front },
 	.layer = { .build = decoder_build_layer, .forward = run_layer },
 	.end = { .build = decoder_build_end, .forward = run_end },
+	.route = route,
+	.experts = compute,
+	.combine = experts_combine,
 	.alike = true,
 	.params = decoder_params,
 	.begin = begin,

@@ -31,6 +31,8 @@ static int add_lora(struct stage_builder *b, int layer, enum linear l, const cha
 		TRY(stage_param_plain(b, p[i], kept, 2, shape[i], true, e));
 		s->nparam++;
 		p[i]->layer = layer;
+		if (p[i]->away)
+			continue;
 		if (i == 0)
 			lora_init_a(o->seed, name, dim[1], b->part, n);
 		else
@@ -62,6 +64,8 @@ static int add_magnitudes(struct stage_builder *b, int layer, const char *module
 	s->nparam++;
 	p->layer = layer;
 	lora->m = p;
+	if (p->away)
+		return 0;
 	struct dmem_mark k = dmem_mark(s->scratch);
 	struct dev_ref norm;
 	TRY(dmem_take(s->scratch, (size_t)w->dim[0] * 4, &norm, e));

@@ -19,21 +19,28 @@ static int grouped(struct tape *t, const struct layer *l, const struct layer_con
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
 }
 
-int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e)
+int experts_route(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct expert_rows *w, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const enum linear router = m->expert_names == EXPERTS_SPARSE ? LIN_SPARSE_ROUTER
+				   : m->expert_names == EXPERTS_OSS  ? LIN_OSS_ROUTER
+								     : LIN_ROUTER;
+	struct tensor *logits /* (N,E) */;
+	w->h = h;
+	TRY(block_linear(t, l, c, router, x, NULL, &logits, e));
+	TRY(op_route_apply(t, logits, m->top_k, m->experts_whole, c->sums, c->count, &w->r,
+			   &w->weight, e));
+	return op_permute_apply(t, x, w->r, &w->rows, e);
+}
+
+int experts_compute(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    struct tensor *rows, const struct routing *r, struct tensor **y_p,
+		    struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	const bool sparse = m->expert_names == EXPERTS_SPARSE;
-	const enum linear router = sparse                           ? LIN_SPARSE_ROUTER
-				   : m->expert_names == EXPERTS_OSS ? LIN_OSS_ROUTER
-								    : LIN_ROUTER;
-	struct tensor *logits /* (N,E) */, *weight /* (N,K) */, *rows /* (M,C) */,
-		*gate /* (M,F) */, *up;
-	struct routing *r;
-	TRY(block_linear(t, l, c, router, x, NULL, &logits, e));
-	TRY(op_route_apply(t, logits, m->top_k, m->experts_whole, c->sums, c->count, &r, &weight,
-			   e));
-	TRY(op_permute_apply(t, x, r, &rows, e));
+	struct tensor *gate /* (M,F) */, *up;
 	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE, rows, r, &gate, e));
 	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP, rows, r, &up, e));
 	if (m->swiglu_limit > 0)
@@ -41,8 +48,23 @@ int experts_apply(struct tape *t, const struct layer *l, const struct layer_cont
 					&gate, e));
 	else
 		TRY(op_swiglu_apply(t, gate, up, &gate, e));
-	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN, gate, r, &rows, e));
-	return op_unpermute_apply(t, rows, weight, h, r, y_p, e);
+	return grouped(t, l, c, sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN, gate, r, y_p, e);
+}
+
+int experts_combine(struct tape *t, const struct expert_rows *w, struct tensor *rows,
+		    struct tensor **y_p, struct err *e)
+{
+	return op_unpermute_apply(t, rows, w->weight, w->h, w->r, y_p, e);
+}
+
+int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	struct expert_rows w;
+	struct tensor *rows;
+	TRY(experts_route(t, l, c, x, h, &w, e));
+	TRY(experts_compute(t, l, c, w.rows, w.r, &rows, e));
+	return experts_combine(t, &w, rows, y_p, e);
 }
 
 int experts_begin(struct slot *sl, struct err *e)

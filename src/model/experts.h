@@ -16,7 +16,23 @@
 
 #include "model/block.h"
 
-/* y (N,C) = h + the experts of x (N,C). */
+/* A layer on its way through its experts. Between its halves other microbatches may be computed;
+ * what backward has to know of the tensors here is in the slot's memory then (halves.c). */
+struct expert_rows {
+	struct routing *r;
+	struct tensor *h /* (N,C) */, *weight /* (N,K) */, *rows /* (M,C) */;
+};
+/* The router on x (N,C), whose result is added to h: rows in the order of the experts. */
+int experts_route(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct expert_rows *w, struct err *e);
+/* y (M,C): the rows (M,C), each through its expert; c->places are those of r's tokens. */
+int experts_compute(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    struct tensor *rows, const struct routing *r, struct tensor **y_p,
+		    struct err *e);
+/* y (N,C) from what the experts made of the rows. */
+int experts_combine(struct tape *t, const struct expert_rows *w, struct tensor *rows,
+		    struct tensor **y_p, struct err *e);
+/* All of it: y (N,C) = h + the experts of x (N,C). */
 int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e);
 /* A slot that begins: room for the sums, where a loss of routers is asked for. */

@@ -12,6 +12,7 @@
 #include "model/stage_param.h"
 
 struct err;
+struct expert_rows;
 
 struct model_block {
 	/* Adds its parameters, in an order that depends on the model alone. `index`: of the layer;
@@ -25,6 +26,15 @@ struct model_block {
 
 struct model_blocks {
 	struct model_block front, layer, end;
+	/* MAY: a layer in two halves, before its experts and behind them (experts.h); and y (M,C),
+	 * the rows through the experts that are here: `sl` has the stage and the data of the
+	 * microbatch, `places` is of the rows' tokens */
+	int (*route)(struct slot *sl, struct tape *t, int64_t index, struct tensor *x,
+		     struct expert_rows *w, struct err *e);
+	int (*experts)(struct slot *sl, struct tape *t, int64_t index, struct tensor *rows,
+		       const struct routing *r, struct tensor **y_p, struct err *e);
+	int (*combine)(struct tape *t, const struct expert_rows *w, struct tensor *rows,
+		       struct tensor **y_p, struct err *e);
 	bool alike; /* all layers keep equally much for their backward pass */
 	/* Most parameters of front and end together, and of a layer. */
 	size_t (*params)(const struct model_config *c, bool layer);

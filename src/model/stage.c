@@ -5,8 +5,9 @@
  * backward. With it, only each layer's input stays, and backward runs the layer once more on
  * scratch memory. Both run the same ops on the same numbers, so both give the same gradients bit
  * for bit. */
-#include "model/model_block.h"
+#include "model/halves.h"
 #include "model/slot_data.h"
+#include "model/stage_run.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -84,12 +85,13 @@ void stage_end(struct slot *sl)
 	sl->mark = NULL;
 	sl->front_tape = sl->end_tape = NULL;
 	sl->sums = NULL;
+	sl->halves = NULL;
 	sl->trained = sl->hits = 0;
 	sl->loss = 0;
 	sl->score = (struct prefer_score){ 0 };
 }
 
-static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
+struct tape run_tape(struct slot *sl, bool record, struct dmem *mem)
 {
 	return (struct tape){ .dev = sl->stage->dev,
 			      .act = sl->stage->opt.act,
@@ -99,9 +101,8 @@ static struct tape tape_for(struct slot *sl, bool record, struct dmem *mem)
 			      .record = record };
 }
 
-/* y = layer i of the stage on h. */
-static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h,
-		     struct tensor **y_p, struct err *e)
+int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h, struct tensor **y_p,
+	      struct err *e)
 {
 	const struct stage *s = sl->stage;
 	const int64_t index = s->opt.first + i;
@@ -109,22 +110,22 @@ static int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)index) : 0;
 }
 
-static int layer_queued(const struct stage *s, bool last, struct err *e)
+int run_queued(const struct stage *s, bool last, struct err *e)
 {
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
 }
 
-static int layer_needed(const struct stage *s, int layer, struct err *e)
+int run_needed(const struct stage *s, int layer, struct err *e)
 {
 	return s->before ? s->before(s->between_ctx, layer, e) : 0;
 }
 
-/* Leaves the input of the first layer, (N,W), at h[0]. */
-static int run_front(struct slot *sl, struct err *e)
+int run_front(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
+	TRY(s->front ? run_needed(s, -1, e) : 0);
 	const int64_t dim[2] = { sl->b.n, model_width(&s->cfg, s->opt.first) };
-	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
+	struct tape t = run_tape(sl, sl->b.train, &sl->mem);
 	if (s->front)
 		TRY(s->blocks->front.forward(sl, &t, -1, NULL, &sl->h[0], e));
 	else
@@ -134,10 +135,10 @@ static int run_front(struct slot *sl, struct err *e)
 	return 0;
 }
 
-static int run_end(struct slot *sl, struct tensor *h, struct err *e)
+static int run_loss(struct slot *sl, struct tensor *h, struct err *e)
 {
 	struct stage *s = sl->stage;
-	struct tape t = tape_for(sl, sl->b.train, &sl->mem);
+	struct tape t = run_tape(sl, sl->b.train, &sl->mem);
 	struct tensor *loss = NULL;
 	sl->loss = 0;
 	sl->hits = 0;
@@ -147,29 +148,48 @@ static int run_end(struct slot *sl, struct tensor *h, struct err *e)
 	return loss && loss->needs_grad ? tape_seed(&t, loss, loss->at, e) : 0;
 }
 
+int run_end(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	const int64_t layers = s->opt.last - s->opt.first;
+	sl->out = sl->h[layers]->at;
+	if (sl->b.train && !sl->grad.buf) /* recomputed: backward needs the inputs alone */
+		sl->grad = sl->out;
+	if (s->end) {
+		TRY(run_needed(s, INT_MAX, e));
+		TRY(run_loss(sl, sl->h[layers], e));
+	}
+	if (sl->b.train) {
+		s->kept_rows = sl->b.n;
+		s->kept_bytes = sl->mem.bytes;
+	}
+	return 0;
+}
+
 int stage_forward(struct slot *sl, struct err *e)
 {
 	struct stage *s = sl->stage;
 	int64_t layers = s->opt.last - s->opt.first;
-	TRY(s->front ? layer_needed(s, -1, e) : 0);
+	if (stage_in_halves(s)) /* its layers have been run */
+		return run_end(sl, e);
 	TRY(run_front(sl, e));
 	for (int64_t i = 0; i < layers; i++) {
-		TRY(layer_needed(s, (int)(s->opt.first + i), e));
+		TRY(run_needed(s, (int)(s->opt.first + i), e));
 		sl->mark[i] = dmem_mark(&sl->mem);
 		if (i == 1 && sl->b.train &&
 		    s->blocks->alike) /* the other layers keep as much as the first */
 			dmem_expect(&sl->mem,
 				    (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {
-			struct tape t = tape_for(sl, true, &sl->mem);
+			struct tape t = run_tape(sl, true, &sl->mem);
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
 			sl->tape[i] = t.last;
-			TRY(layer_queued(s, i + 1 == layers, e));
+			TRY(run_queued(s, i + 1 == layers, e));
 			continue;
 		}
 		/* only the output stays; without training not even the input */
 		const int64_t dim[2] = { sl->b.n, model_width(&s->cfg, s->opt.first + i + 1) };
-		struct tape t = tape_for(sl, false, s->scratch);
+		struct tape t = run_tape(sl, false, s->scratch);
 		struct tensor *y;
 		if (sl->b.train || i == 0 || tensor_cols(sl->h[i]) != dim[1])
 			TRY(tape_new(&t, &sl->mem, s->opt.act, 2, dim, &sl->h[i + 1], e));
@@ -180,26 +200,14 @@ int stage_forward(struct slot *sl, struct err *e)
 		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
 		dmem_back(s->scratch, k);
 		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
-		TRY(layer_queued(s, i + 1 == layers, e));
+		TRY(run_queued(s, i + 1 == layers, e));
 	}
-	sl->out = sl->h[layers]->at;
-	if (sl->b.train && !sl->grad.buf) /* recomputed: backward needs the inputs alone */
-		sl->grad = sl->out;
-	if (s->end) {
-		TRY(layer_needed(s, INT_MAX, e));
-		TRY(run_end(sl, sl->h[layers], e));
-	}
-	if (sl->b.train) {
-		s->kept_rows = sl->b.n;
-		s->kept_bytes = sl->mem.bytes;
-	}
-	return 0;
+	return run_end(sl, e);
 }
 
-/* Runs a recorded tape backwards and leaves the gradient of x (N,C) at slot->grad. */
-static int run_back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
+int run_back(struct slot *sl, struct tape_node *last, struct tensor *x, struct err *e)
 {
-	struct tape t = tape_for(sl, true, sl->stage->scratch);
+	struct tape t = run_tape(sl, true, sl->stage->scratch);
 	t.last = last;
 	TRY(tape_backward(&t, e));
 	if (x && x->grad && (x->grad->at.buf != sl->grad.buf || x->grad->at.off != sl->grad.off))
@@ -207,12 +215,11 @@ static int run_back(struct slot *sl, struct tape_node *last, struct tensor *x, s
 	return 0;
 }
 
-/* Backward of layer i: from the gradient of its output at slot->grad to that of its input. */
-static int run_layer_back(struct slot *sl, int64_t i, struct err *e)
+static int run_recorded_back(struct slot *sl, int64_t i, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct tensor *x = sl->h[i], *y = sl->h[i + 1];
-	struct tape t = tape_for(sl, true, s->scratch);
+	struct tape t = run_tape(sl, true, s->scratch);
 	struct tape_node *last = sl->tape[i];
 	x->grad = NULL;
 	x->grad_written = false;
@@ -224,6 +231,42 @@ static int run_layer_back(struct slot *sl, int64_t i, struct err *e)
 		return 0; /* nothing trained in this layer or below */
 	TRY(tape_seed(&t, y, sl->grad, e));
 	return run_back(sl, last, x, e);
+}
+
+int run_layer_back(struct slot *sl, int64_t i, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct dmem_mark k = dmem_mark(s->scratch);
+	TRY(run_recorded_back(sl, i, e));
+	dmem_back(s->scratch, k);
+	dmem_back(&sl->mem, sl->mark[i]);
+	return run_queued(s, i == 0, e);
+}
+
+int run_end_back(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct dmem_mark k = dmem_mark(s->scratch);
+	if (!s->end)
+		return 0;
+	if (!sl->trained)
+		return dev_zero(sl->grad, stage_bytes(s, sl->b.n, s->opt.last), e);
+	TRY(run_back(sl, sl->end_tape, sl->h[s->opt.last - s->opt.first], e));
+	dmem_back(s->scratch, k);
+	return 0;
+}
+
+int run_front_back(struct slot *sl, struct err *e)
+{
+	struct stage *s = sl->stage;
+	struct dmem_mark k = dmem_mark(s->scratch);
+	if (!s->front || !sl->front_tape)
+		return 0;
+	struct tape t = run_tape(sl, true, s->scratch);
+	TRY(tape_seed(&t, sl->h[0], sl->grad, e));
+	TRY(run_back(sl, sl->front_tape, NULL, e));
+	dmem_back(s->scratch, k);
+	return 0;
 }
 
 /* The layers [lo, hi) here are those of a part. */
@@ -247,26 +290,11 @@ int stage_backward(struct slot *sl, struct err *e) { return stage_backward_part(
 int stage_backward_part(struct slot *sl, int part, int parts, struct err *e)
 {
 	struct stage *s = sl->stage;
-	const int64_t layers = s->opt.last - s->opt.first, hi = part_end(s, part, parts),
-		      lo = part_end(s, part + 1, parts);
-	struct dmem_mark k = dmem_mark(s->scratch);
-	if (s->end && part == 0 && !sl->trained) {
-		TRY(dev_zero(sl->grad, stage_bytes(s, sl->b.n, s->opt.last), e));
-	} else if (s->end && part == 0) {
-		TRY(run_back(sl, sl->end_tape, sl->h[layers], e));
-		dmem_back(s->scratch, k);
-	}
-	for (int64_t i = hi - 1; i >= lo && s->needs[i + 1]; i--) {
+	const int64_t hi = part_end(s, part, parts), lo = part_end(s, part + 1, parts);
+	const bool whole = !stage_in_halves(s); /* else its layers have been run */
+	if (part == 0 && whole)
+		TRY(run_end_back(sl, e));
+	for (int64_t i = hi - 1; i >= lo && s->needs[i + 1] && whole; i--)
 		TRY(run_layer_back(sl, i, e));
-		dmem_back(s->scratch, k);
-		dmem_back(&sl->mem, sl->mark[i]);
-		TRY(layer_queued(s, i == 0, e));
-	}
-	if (s->front && sl->front_tape && part + 1 == parts) {
-		struct tape t = tape_for(sl, true, s->scratch);
-		TRY(tape_seed(&t, sl->h[0], sl->grad, e));
-		TRY(run_back(sl, sl->front_tape, NULL, e));
-		dmem_back(s->scratch, k);
-	}
-	return 0;
+	return part + 1 == parts ? run_front_back(sl, e) : 0;
 }

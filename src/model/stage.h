@@ -25,6 +25,7 @@
 #ifndef HS_MODEL_STAGE_H
 #define HS_MODEL_STAGE_H
 
+#include "model/deal.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/source.h"
@@ -58,6 +59,11 @@ struct stage_options {
 	struct dev *host;
 	bool host_values; /* matrices are gathered from there, also of a worker alone */
 	bool host_state;  /* of trained matrices that are not gathered */
+	/* MAY: experts are dealt to members of a group; must live as long as the stage. Here are
+	 * those of `place`, and unless `only_experts` the rest */
+	const struct expert_deal *deal;
+	int place;
+	bool only_experts;
 };
 
 struct layer {
@@ -112,6 +118,8 @@ struct prefer_score { /* sums of rewards over the chosen and the rejected answer
 	uint64_t rewarded[2];
 };
 
+struct halves; /* model/halves.h */
+
 struct rope_long {
 	struct dev_ref freq, table; /* (K,rot/2) f32, (N) i32 */
 };
@@ -133,6 +141,7 @@ struct slot {
 	size_t place_cap, noise_cap;
 	int64_t trained; /* rows with a label */
 	struct dev_ref in, out, grad;
+	struct halves *halves;   /* [layers] where experts are dealt */
 	struct tensor **h;       /* input of each layer, and the last output */
 	struct tape_node **tape; /* per layer; NULL when recomputed */
 	struct dmem_mark *mark;  /* of mem before each layer */

@@ -16,7 +16,7 @@ static int add_all(struct stage_builder *b, struct err *e)
 		TRY(s->blocks->front.build(b, -1, e));
 	for (int64_t i = s->opt.first; i < s->opt.last; i++)
 		TRY(s->blocks->layer.build(b, i, e));
-	return s->end ? s->blocks->end.build(b, INT_MAX, e) : 0;
+	return s->end && !s->opt.only_experts ? s->blocks->end.build(b, INT_MAX, e) : 0;
 }
 
 static void mark_needs(struct stage *s)
@@ -62,7 +62,10 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 	TRYOUT(add_all(&b, e));
 	mark_needs(s);
 	for (size_t i = 0; i < s->nparam; i++)
-		TRYOUT(param_refresh(&s->param[i], e));
+		s->param[i].holder = deal_place_of(s->opt.deal, s->param[i].name);
+	for (size_t i = 0; i < s->nparam; i++)
+		if (!s->param[i].away)
+			TRYOUT(param_refresh(&s->param[i], e));
 out:
 	mem_free(b.part);
 	if (rc < 0)

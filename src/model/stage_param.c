@@ -58,11 +58,37 @@ static bool is_gathered(const struct stage *s, int layer, int ndim)
 	return c && c->values && (c->n > 1 || s->opt.host_values) && ndim == 2 && !tied;
 }
 
+/* Whether another member has the parameter of this name. */
+static bool is_away(const struct stage *s, const char *name)
+{
+	const struct stage_options *o = &s->opt;
+	const int at = deal_place_of(o->deal, name);
+	return at == DEAL_HOME ? o->only_experts : at != o->place;
+}
+
+/* Only name and shape. */
+static void declare(const struct stage *s, struct param *p, const char *name, int ndim,
+		    const int64_t *dim, bool trained)
+{
+	*p = (struct param){ .name = name,
+			     .ndim = ndim,
+			     .dim = { dim[0], ndim == 2 ? dim[1] : 0 },
+			     .trainable = trained,
+			     .away = true,
+			     .w = { .dtype = s->opt.act,
+				    .rows = ndim == 2 ? dim[0] : 1,
+				    .cols = ndim == 2 ? dim[1] : dim[0] } };
+}
+
 int stage_param_plain(struct stage_builder *b, struct param *p, const char *name, int ndim,
 		      const int64_t *dim, bool trained, struct err *e)
 {
 	struct stage *s = b->s;
 	const struct state_cut *c = s->opt.cut;
+	if (is_away(s, name)) {
+		declare(s, p, name, ndim, dim, trained);
+		return 0;
+	}
 	if (trained && c && c->n > 1) {
 		const int64_t *cut;
 		TRY(find_cut(b, name, ndim == 2 ? dim[0] * dim[1] : dim[0], true, &cut, e));
@@ -95,11 +121,27 @@ static bool is_trained(const struct stage *s, const char *name)
 	       (s->opt.lora.save_head && !strcmp(name, "lm_head.weight"));
 }
 
+static int add_away(struct stage_builder *b, int layer, const char *name, int ndim,
+		    const int64_t *dim, struct param **p_p, struct err *e)
+{
+	struct param *p = &b->s->param[b->s->nparam];
+	const char *kept = arena_strdup(&b->s->names, name);
+	if (!kept)
+		return err_nomem(e, strlen(name), "a name");
+	declare(b->s, p, kept, ndim, dim, is_trained(b->s, name));
+	p->layer = layer;
+	b->s->nparam++;
+	*p_p = p;
+	return 0;
+}
+
 int stage_param_add(struct stage_builder *b, int layer, const char *name, int ndim,
 		    const int64_t *dim, bool linear, struct param **p_p, struct err *e)
 {
 	struct stage *s = b->s;
 	struct source_tensor t;
+	if (is_away(s, name))
+		return add_away(b, layer, name, ndim, dim, p_p, e);
 	int found = b->src->find(b->src->ctx, name, &t, e);
 	if (found < 0)
 		return found;

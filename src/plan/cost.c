@@ -200,7 +200,7 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 		at += members[k];
 	}
 	*h = (struct sched_shape){ q->stages, q->chunks,      q->microbatches, members,
-				   share,     parts_of(c, q), gather,          streams };
+				   share,     parts_of(c, q), gather,          streams, NULL };
 	q->shape = h;
 	return 0;
 }

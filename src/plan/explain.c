@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "plan/experts.h"
 
 #define EFFORT 20000000
 #define LEAST_EFFORT 200000
@@ -200,7 +201,7 @@ int plan_second_best(const struct profile *p, const struct plan_options *o, cons
 	*out = (struct plan_rival){ .ms = INFINITY, .pipeline_ms = NAN };
 	TRY(without_groups(p, &mine, plan, out, e));
 	for (size_t i = 0; sched_at(i) && !o->sched && plan->stages > 1; i++) {
-		if (sched_at(i) == plan->sched || sched_at(i)->gathers)
+		if (sched_at(i) == plan->sched || sched_at(i)->gathers || sched_at(i)->turns)
 			continue;
 		mine.sched = sched_at(i);
 		snprintf(what, sizeof what, "schedule %s", mine.sched->name);
@@ -333,6 +334,30 @@ static void put_proof(const struct plan_options *o, struct buf *b)
 		 o->groups ? "tried too, but not all of them" : "not tried (--no-groups)");
 }
 
+/* "Experts of layers 8 to 31 on old1 (40 of 64) and old2 (24), attention on new: 1.9 times the speed
+ * of the fastest pipeline, which takes 4980 ms." */
+static void put_experts(const struct profile *p, const struct plan *plan, int k,
+			const struct plan_rival *r, struct buf *b)
+{
+	const struct plan_stage *s = &plan->stage[k];
+	int n = 0;
+	buf_addf(b, "Experts of layers %d to %d on ", plan->first[k], plan->first[k + 1] - 1);
+	for (int i = 0; i < s->members; i++) {
+		const int has = (int)lround(plan_expert_share(s, i) * s->experts);
+		if (has)
+			buf_addf(b, "%s%s (%d of %d)", n++ ? ", " : "",
+				 device_id(p, s->member[i].device), has, s->experts);
+	}
+	buf_adds(b, "; attention on ");
+	for (int i = 0; i < s->homes; i++)
+		buf_addf(b, "%s%s", i ? ", " : "", device_id(p, s->member[i].device));
+	if (r && !isnan(r->pipeline_ms))
+		buf_addf(b, ": %.2f times the speed of the fastest pipeline, which takes %.*f ms",
+			 r->pipeline_ms / plan->simulated_ms, decimal_places(r->pipeline_ms),
+			 r->pipeline_ms);
+	buf_adds(b, ".\n");
+}
+
 /* "a, b and c form a group, because a pipeline of three would wait 31 % of its step: 4980 ms,
  * 4.7 % slower." */
 static void put_groups(const struct profile *p, const struct plan *plan, const struct plan_rival *r,
@@ -340,6 +365,10 @@ static void put_groups(const struct profile *p, const struct plan *plan, const s
 {
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
+		if (s->deal) {
+			put_experts(p, plan, k, r, b);
+			continue;
+		}
 		for (int i = 0; s->members > 1 && i < s->members; i++)
 			buf_addf(b, "%s%s", device_id(p, s->member[i].device),
 				 i + 2 < s->members   ? ", "

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "plan/cost_parts.h"
+#include "plan/experts.h"
 #include "plan/offload.h"
 
 #include <math.h>
@@ -228,6 +229,8 @@ static int host_over_error(const struct profile *p, const struct plan *plan, str
 int plan_over_error(const struct profile *p, const struct plan_options *o, const struct plan *plan,
 		    struct err *e)
 {
+	if (plan_deals_experts(plan))
+		return plan_experts_over(p, plan, e);
 	const struct profile_device *d = &p->device[plan->over_device];
 	if (plan->over_host)
 		return host_over_error(p, plan, e);

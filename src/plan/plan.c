@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "plan/cost.h"
 #include "plan/crowd.h"
+#include "plan/experts.h"
 #include "plan/offload.h"
 
 void plan_release(struct plan *plan)
@@ -32,6 +33,21 @@ int plan_stage_members(struct plan *plan, int stage, int members, struct err *e)
 		m[i].state_share = 1.0 / members;
 	plan->stage[stage].member = m;
 	plan->stage[stage].members = members;
+	return 0;
+}
+
+int plan_deal_experts(struct plan *plan, int stage, const struct plan_stage *from, struct err *e)
+{
+	struct plan_stage *s = &plan->stage[stage];
+	if (!from->deal)
+		return 0;
+	uint8_t *v = arena_alloc(&plan->mem, (size_t)from->experts);
+	if (!v)
+		return nomem(e);
+	memcpy(v, from->deal, (size_t)from->experts);
+	s->deal = v;
+	s->experts = from->experts;
+	s->homes = from->homes;
 	return 0;
 }
 
@@ -194,6 +210,9 @@ static bool is_single_device(const struct plan_stage *s) { return s->members == 
 /* Why a stage cannot be run today; NULL: it can. */
 static const char *why_not(const struct plan *plan, const struct plan_stage *s)
 {
+	if (s->deal && (plan->chunks > 1 || plan->offload || s->sharded || s->recompute))
+		return "one with its experts on other devices, in a plan with chunks, sharding, "
+		       "offloading or recomputation";
 	if (s->sharded && !plan->sched->gathers)
 		return "sharded, and its schedule does not gather values (breadth_first does)";
 	for (int i = 0; s->members > 1 && i < s->members; i++) {
@@ -381,6 +400,11 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 	if (!cost_row(c, plan->microbatch))
 		return nomem(e);
 	r = cost_row(c, plan->microbatch);
+	if (plan_deals_experts(plan)) {
+		TRY(plan_play_experts(c, r, &q, plan, fn, ctx, e));
+		judge_executable(plan);
+		return leave_out(p, plan, e);
+	}
 	TRY(cost_groups(c, &q, e));
 	if (plan->stages == 1 && q.stage[0].group && !q.shape)
 		/* Data parallelism: the group's whole step at once, each with its size. */
@@ -461,6 +485,12 @@ static int make_room(const struct planner *pl, const struct profile *p,
 		return plan_set_offload(p, out, o->offload, o->max_chunks, e);
 	TRY(plan_check(p, out, e));
 	TRY(plan_simulate(p, o, out, e));
+	if (plan_deals_experts(out))
+		return !o->offload || o->offload_auto
+			       ? 0
+			       : err_set(e, ERR_USAGE,
+					 "'offload' together with experts on other members is not "
+					 "supported: leave it out");
 	if (!out->fits && o->share_auto) {
 		for (int k = 0; k < out->stages; k++)
 			if (!out->stage[k].sharded && !plan_shares_state(&out->stage[k]))
@@ -595,6 +625,8 @@ static int with_reducer(const struct planner *pl, const struct profile *p,
 	TRY(choose_order(pl, p, o, out, e));
 	const double said = out->predicted_ms, before = out->simulated_ms;
 	int rc = pl->chooses_rest && out->fits ? choose_reducer(p, o, out, e) : 0;
+	if (rc >= 0 && pl->chooses_rest && o->must_use < 0)
+		rc = plan_try_experts(p, o, out, e);
 	if (rc < 0)
 		plan_release(out);
 	else if (said == before)

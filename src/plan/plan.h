@@ -20,6 +20,8 @@
  *     "estimated",           true where a device of the profile was not measured
  *     "watts", "tokens_per_watt_hour", "devices_without_watts",    worth.h
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
+ *                 "homes", "experts": [place, ...]   where experts are on other devices: which one
+ *                   has each, an index of `devices`; the first `homes` of these run microbatches
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
  *                              "state_share", "memory_gib", "memory_limit_gib", "host_gib",
  *                              "links_gib", "busy", "copy", "wait", "bubble"}, ...]}, ...],
@@ -121,6 +123,11 @@ struct plan_stage {
 	/* weights and state are spread over the group, gathered chunk by chunk (FSDP); run by
 	 * schedules that work on one chunk at a time, else by the formulas of cost.h alone */
 	bool sharded;
+	/* Where experts are on members of the group: the place of each, of `experts`; and how many
+	 * members, the first ones, run microbatches. NULL: they are where the rest of the layer
+	 * is */
+	const uint8_t *deal;
+	int experts, homes;
 };
 
 struct plan {
@@ -197,6 +204,8 @@ int plan_timeline(const struct profile *p, const struct plan_options *o, struct 
 /* Space for `stages` stages of one device each, in the plan's arena. */
 int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e);
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e);
+/* The experts of a stage as in `from`, whose list is copied; NULL there: nothing. */
+int plan_deal_experts(struct plan *plan, int stage, const struct plan_stage *from, struct err *e);
 
 /* The n microbatches of the plan's only stage have pass[i] rows (copied), and are dealt to its
  * members by their shares, or where these are 0 by their numbers of microbatches. Lists in which
@@ -208,6 +217,14 @@ int plan_layers(const struct plan *plan, int stage); /* of all its chunks */
  * one member of the play (a device alone, or a group by the formulas of cost.h). */
 bool plan_plays_members(const struct plan *plan, int stage);
 bool plan_uses(const struct plan *plan, int device);
+/* Whether a stage has its experts on members of a group; whether any has. */
+static inline bool plan_deals_experts(const struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++)
+		if (plan->stage[k].deal)
+			return true;
+	return false;
+}
 /* Gives the members of a group parts of its training state, by their memory. */
 void plan_share_state(const struct profile *p, const struct plan_options *o, struct plan_stage *s);
 /* The layers of each stage are cut into `chunks` chunks, as even as possible, and dealt to the

@@ -15,6 +15,8 @@
 
 #define PLAN_VERSION 1
 
+enum { EXPERTS_LISTED = 1024 };
+
 static void put_str(struct buf *b, const char *key, const char *s)
 {
 	buf_addf(b, "\"%s\": ", key);
@@ -59,6 +61,16 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	buf_adds(b, ", ");
 	put_num(b, "bubble", m->bubble);
 	buf_addc(b, '}');
+}
+
+static void put_experts(const struct plan_stage *s, struct buf *b)
+{
+	if (!s->deal)
+		return;
+	buf_addf(b, "\"homes\": %d, \"experts\": [", s->homes);
+	for (int x = 0; x < s->experts; x++)
+		buf_addf(b, "%s%d", x ? ", " : "", s->deal[x]);
+	buf_adds(b, "], ");
 }
 
 static void put_energy(const struct profile *p, const struct plan *plan, struct buf *b)
@@ -129,12 +141,12 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 	const int entries = is_evenly_cut(plan) ? 1 : plan->stages * plan->chunks;
 	for (int v = 0; v < entries; v++) {
 		const struct plan_stage *s = &plan->stage[v % plan->stages];
-		buf_addf(b,
-			 "%s  {\"layers\": [%d, %d], \"recompute\": %s, \"sharded\": %s, "
-			 "\"devices\": [\n",
+		buf_addf(b, "%s  {\"layers\": [%d, %d], \"recompute\": %s, \"sharded\": %s, ",
 			 v ? ",\n" : "", plan->first[v],
 			 entries == 1 ? p->layers : plan->first[v + 1],
 			 s->recompute ? "true" : "false", s->sharded ? "true" : "false");
+		put_experts(s, b);
+		buf_adds(b, "\"devices\": [\n");
 		for (int i = 0; i < s->members; i++) {
 			if (i)
 				buf_adds(b, ",\n");
@@ -203,6 +215,46 @@ static int deal(const char *at, const struct plan *plan, struct plan_stage *s, s
 	return 0;
 }
 
+/* `experts` and `homes` of a stage. */
+static int read_experts(const struct profile *p, const json_t *o, const char *at, struct plan *plan,
+			int stage, struct err *e)
+{
+	const json_t *list = json_object_get(o, "experts");
+	struct plan_stage from = plan->stage[stage];
+	uint8_t place[EXPERTS_LISTED];
+	int64_t homes = 1;
+	if (!list)
+		return 0;
+	const size_t n = json_array_size(list);
+	TRY(json_opt_int(o, at, "homes", 1, from.members, &homes, e));
+	if (!json_is_array(list) || n < 1 || n > EXPERTS_LISTED || from.members >= 255)
+		return err_set(e, ERR_INPUT, "%s: 'experts' must list 1 to %d places", at,
+			       EXPERTS_LISTED);
+	if (p->experts && n != (size_t)p->experts)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: 'experts' lists %zu places; a layer of the model has %d experts", at,
+			n, p->experts);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *x = json_array_get(list, i);
+		const json_int_t v = json_is_integer(x) ? json_integer_value(x) : -1;
+		if (v < 0 || v >= from.members)
+			return err_set(e, ERR_INPUT, "%s: expert %zu is on none of the %d devices",
+				       at, i, from.members);
+		place[i] = (uint8_t)v;
+	}
+	for (int i = (int)homes; i < from.members; i++)
+		if (from.member[i].share || from.member[i].microbatches > 0)
+			return err_set(e, ERR_INPUT,
+				       "%s: device %d is behind the %lld homes and has "
+				       "microbatches",
+				       at, i, (long long)homes);
+	from.deal = place;
+	from.experts = (int)n;
+	from.homes = (int)homes;
+	return plan_deal_experts(plan, stage, &from, e);
+}
+
 static int read_stage(const struct profile *p, const json_t *list, int v, const char *where,
 		      struct plan *plan, struct err *e)
 {
@@ -253,7 +305,8 @@ static int read_stage(const struct profile *p, const json_t *list, int v, const 
 	for (int i = 0; i < s->members; i++)
 		TRY(read_member(p, json_array_get(devices, (size_t)i), at, plan,
 				s->members == 1 && !s->sharded, &s->member[i], e));
-	return deal(at, plan, s, e);
+	TRY(deal(at, plan, s, e));
+	return read_experts(p, o, at, plan, v, e);
 }
 
 /* `passes`: at most the global batch, so the list is as long at most. *pass_p is the caller's. */

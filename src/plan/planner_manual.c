@@ -26,6 +26,7 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 		TRY(plan_stage_members(out, k, in->stage[k].members, e));
 		out->stage[k].recompute = in->stage[k].recompute;
 		out->stage[k].sharded = in->stage[k].sharded;
+		TRY(plan_deal_experts(out, k, &in->stage[k], e));
 		memcpy(out->stage[k].member, in->stage[k].member,
 		       (size_t)in->stage[k].members * sizeof *out->stage[k].member);
 	}

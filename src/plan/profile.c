@@ -141,7 +141,8 @@ int profile_slow_device(struct profile *p, int device, double factor, struct err
 	struct curve *const curve[] = { &d->forward_ms,           &d->backward_ms,
 					&d->warm_forward_ms,      &d->warm_backward_ms,
 					&d->embedding_forward_ms, &d->embedding_backward_ms,
-					&d->head_forward_ms,      &d->head_backward_ms };
+					&d->head_forward_ms,      &d->head_backward_ms,
+					&d->experts_forward_ms,   &d->experts_backward_ms };
 	for (size_t i = 0; i < sizeof curve / sizeof *curve; i++) {
 		const struct curve was = *curve[i];
 		TRY(profile_scale_curve(p, curve[i], &was, factor, e));

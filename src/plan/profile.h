@@ -16,6 +16,8 @@
  *                                                                       default: 12 bytes per
  *                                                                         parameter
  *               "gradient_share", of the state that is gradient; default 1/3
+ *               "experts", "top_k", "expert_parameters": of a mixture: experts of a layer, those
+ *                 that a token has, numbers of one}
  *     "sequence_len", "dtype", "global_batch", "wire_bytes", wire_bytes: per number sent; default 2
  *     "fullest": CURVE, how many times the mean length the rows of a microbatch of m can have:
  *       memory must do for those; default 1. Memory in CURVEs of devices counts them already
@@ -27,6 +29,8 @@
  *                    layer's, by parameters
  *                  "optimizer_ms", "embedding_optimizer_ms", "head_optimizer_ms", a layer's step;
  *                    default 0
+ *                  "experts_forward_ms", "experts_backward_ms", CURVES, what of forward_ms and
+ *                    backward_ms the products of experts take; default: not known
  *                  "upload_ms", "download_ms", CURVES, one boundary message of m; default 0
  *                  "copy_ms", CURVE, of upload_ms what the bytes take; default: all of it
  *                  "warm_forward_ms", "warm_backward_ms", CURVES, a layer directly behind the same
@@ -103,7 +107,8 @@ enum {
 	PROFILE_MAX_LAYERS = 10000,
 	PROFILE_MAX_BATCH = 65536,
 	PROFILE_MAX_TABLE = 4096,
-	PROFILE_MAX_CORES = 1024
+	PROFILE_MAX_CORES = 1024,
+	PROFILE_MAX_EXPERTS = 1024
 };
 
 struct curve {
@@ -117,7 +122,7 @@ struct curve {
 double curve_at(const struct curve *c, int m);
 
 /* The times of one microbatch size; seconds[] in the order of profile_times. */
-enum { PROFILE_TIMES = 11, PROFILE_SAMPLES = 16 };
+enum { PROFILE_TIMES = 13, PROFILE_SAMPLES = 16 };
 /* "forward_ms", ...: as in the device's curves */
 extern const char *const profile_times[PROFILE_TIMES];
 
@@ -151,6 +156,8 @@ struct profile_device {
 	double host_update_s;   /* a GiB of training state; 0: not measured */
 	struct curve forward_ms, backward_ms, embedding_forward_ms, embedding_backward_ms,
 		head_forward_ms, head_backward_ms;
+	/* of these forward_ms and backward_ms, what the experts take; not given: not known */
+	struct curve experts_forward_ms, experts_backward_ms;
 	struct curve copy_ms, warm_forward_ms, warm_backward_ms;
 	struct curve upload_ms, download_ms, activation_gib, kept_gib, head_gib, head_kept_gib;
 	double optimizer_ms, embedding_optimizer_ms, head_optimizer_ms;
@@ -197,6 +204,9 @@ struct profile {
 	 * with two gradients */
 	bool tied;
 	int layers, hidden, sequence_len, global_batch;
+	/* of a mixture of experts: how many, how many a token has, numbers of one; else 0 */
+	int experts, top_k;
+	double expert_parameters;
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
 		head_state_gib;

@@ -119,7 +119,9 @@ const char *const profile_times[PROFILE_TIMES] = { "forward_ms",
 						   "download_ms",
 						   "copy_ms",
 						   "warm_forward_ms",
-						   "warm_backward_ms" };
+						   "warm_backward_ms",
+						   "experts_forward_ms",
+						   "experts_backward_ms" };
 
 static int read_sample(const json_t *o, const char *where, struct profile_sample *s, struct err *e)
 {
@@ -221,6 +223,8 @@ static int read_device(struct profile *p, size_t *hosts, const json_t *o, const 
 		       e));
 	TRY(read_curve(p, o, at, "head_forward_ms", false, MAX_MS, &d->head_forward_ms, e));
 	TRY(read_curve(p, o, at, "head_backward_ms", false, MAX_MS, &d->head_backward_ms, e));
+	TRY(read_curve(p, o, at, "experts_forward_ms", false, MAX_MS, &d->experts_forward_ms, e));
+	TRY(read_curve(p, o, at, "experts_backward_ms", false, MAX_MS, &d->experts_backward_ms, e));
 	TRY(read_curve(p, o, at, "upload_ms", false, MAX_MS, &d->upload_ms, e));
 	TRY(read_curve(p, o, at, "download_ms", false, MAX_MS, &d->download_ms, e));
 	TRY(read_curve(p, o, at, "copy_ms", false, MAX_MS, &d->copy_ms, e));
@@ -296,7 +300,7 @@ static int read_model(struct profile *p, const json_t *doc, const char *where, s
 {
 	const json_t *o = json_object_get(doc, "model");
 	char at[200];
-	int64_t layers, hidden;
+	int64_t layers, hidden, experts = 0, top_k = 0;
 
 	snprintf(at, sizeof at, "%.160s: model", where);
 	TRY(read_text(p, o, at, "name", "unnamed", &p->model, e));
@@ -306,6 +310,11 @@ static int read_model(struct profile *p, const json_t *doc, const char *where, s
 	TRY(json_need_int(o, at, "hidden", 1, 1 << 24, &hidden, e));
 	p->layers = (int)layers;
 	p->hidden = (int)hidden;
+	TRY(json_opt_int(o, at, "experts", 0, PROFILE_MAX_EXPERTS, &experts, e));
+	TRY(json_opt_int(o, at, "top_k", 0, experts, &top_k, e));
+	TRY(json_opt_num(o, at, "expert_parameters", 0, 1e15, &p->expert_parameters, e));
+	p->experts = (int)experts;
+	p->top_k = (int)top_k;
 	TRY(json_need_num(o, at, "parameters_per_layer", 0, 1e15, &p->parameters_per_layer, e));
 	p->parameters = p->layers * p->parameters_per_layer;
 	TRY(json_opt_num(o, at, "parameters", 0, 1e18, &p->parameters, e));
@@ -540,6 +549,8 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	put_curve(b, "embedding_backward_ms", &d->embedding_backward_ms);
 	put_curve(b, "head_forward_ms", &d->head_forward_ms);
 	put_curve(b, "head_backward_ms", &d->head_backward_ms);
+	put_curve(b, "experts_forward_ms", &d->experts_forward_ms);
+	put_curve(b, "experts_backward_ms", &d->experts_backward_ms);
 	put_curve(b, "upload_ms", &d->upload_ms);
 	put_curve(b, "download_ms", &d->download_ms);
 	put_curve(b, "copy_ms", &d->copy_ms);
@@ -568,6 +579,10 @@ void profile_write(const struct profile *p, struct buf *b)
 	if (p->tied)
 		buf_adds(b, ", \"tied\": true");
 	buf_addf(b, ", \"layers\": %d, \"hidden\": %d", p->layers, p->hidden);
+	if (p->experts) {
+		buf_addf(b, ", \"experts\": %d, \"top_k\": %d", p->experts, p->top_k);
+		put_num(b, "expert_parameters", p->expert_parameters);
+	}
 	put_num(b, "parameters", p->parameters);
 	put_num(b, "parameters_per_layer", p->parameters_per_layer);
 	put_num(b, "embedding_parameters", p->embedding_parameters);

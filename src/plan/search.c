@@ -59,7 +59,8 @@ int search_init(struct search *s, const struct profile *p, const struct plan_opt
 		add_kind(s, sched_default(), 1);
 	for (size_t i = 0; !layerwise && sched_at(i); i++) {
 		const struct sched *row = sched_at(i);
-		if (row == sched_default() || (o->sched ? o->sched != row : row->gathers))
+		if (row == sched_default() ||
+		    (o->sched ? o->sched != row : row->gathers || row->turns))
 			continue;
 		for (int chunks = row->chunked ? 2 : 1;
 		     chunks <= (row->chunked ? o->max_chunks : 1); chunks++)

@@ -7,110 +7,13 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "optim/loss_scale.h"
+#include "proto/deal_wire.h"
 #include "proto/pairs_wire.h"
 #include "sched/reduce.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- what is computed: in PLAN and in PROFILE ---- */
-
-void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
-	      const struct optim_config *c)
-{
-	wire_put_u8(w, (uint8_t)o->act);
-	wire_put_u8(w, o->quantize);
-	wire_put_u8(w, o->double_quant);
-	wire_put_u8(w, o->train_all);
-	wire_put_u8(w, o->recompute);
-	wire_put_u64(w, o->seed);
-	wire_put_u8(w, o->by_row);
-	wire_put_u32(w, (uint32_t)o->lora.r);
-	wire_put_f64(w, (double)o->lora.scale);
-	wire_put_f64(w, (double)o->lora.dropout);
-	wire_put_f64(w, (double)o->lora.b_rate);
-	wire_put_f64(w, (double)o->neftune);
-	wire_put_f64(w, (double)o->router_loss);
-	wire_put_f64(w, (double)o->router_z);
-	wire_put_u64(w, o->lora.seed);
-	for (int i = 0; i < LIN_COUNT; i++)
-		wire_put_u8(w, o->lora.target[i]);
-	for (int i = 0; i < LIN_COUNT; i++) {
-		wire_put_u32(w, (uint32_t)o->lora.rank[i]);
-		wire_put_f64(w, (double)o->lora.factor[i]);
-	}
-	for (size_t i = 0; i < sizeof o->lora.skip; i++)
-		wire_put_u8(w, o->lora.skip[i]);
-	wire_put_u8(w, o->lora.dora);
-	wire_put_u8(w, o->lora.save_embed);
-	wire_put_u8(w, o->lora.save_head);
-	prefer_put(w, &o->prefer);
-	wire_put_str(w, optimizer);
-	wire_put_f64(w, c->beta1);
-	wire_put_f64(w, c->beta2);
-	wire_put_f64(w, c->epsilon);
-	wire_put_f64(w, c->momentum);
-	wire_put_f64(w, c->weight_decay);
-}
-
-void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPTIM_NAME],
-	      struct optim_config *c)
-{
-	o->act = wire_get_u8(r);
-	o->quantize = wire_get_u8(r);
-	o->double_quant = wire_get_u8(r);
-	o->train_all = wire_get_u8(r);
-	o->recompute = wire_get_u8(r);
-	o->seed = wire_get_u64(r);
-	o->by_row = wire_get_u8(r);
-	o->lora.r = wire_get_u32(r);
-	o->lora.scale = (float)wire_get_f64(r);
-	o->lora.dropout = (float)wire_get_f64(r);
-	o->lora.b_rate = (float)wire_get_f64(r);
-	o->neftune = (float)wire_get_f64(r);
-	o->router_loss = (float)wire_get_f64(r);
-	o->router_z = (float)wire_get_f64(r);
-	o->lora.seed = wire_get_u64(r);
-	for (int i = 0; i < LIN_COUNT; i++)
-		o->lora.target[i] = wire_get_u8(r);
-	for (int i = 0; i < LIN_COUNT; i++) {
-		o->lora.rank[i] = wire_get_u32(r);
-		o->lora.factor[i] = (float)wire_get_f64(r);
-	}
-	for (size_t i = 0; i < sizeof o->lora.skip; i++)
-		o->lora.skip[i] = wire_get_u8(r);
-	o->lora.dora = wire_get_u8(r);
-	o->lora.save_embed = wire_get_u8(r);
-	o->lora.save_head = wire_get_u8(r);
-	prefer_get(r, &o->prefer);
-	wire_get_str(r, optimizer, OPTIM_NAME);
-	c->beta1 = wire_get_f64(r);
-	c->beta2 = wire_get_f64(r);
-	c->epsilon = wire_get_f64(r);
-	c->momentum = wire_get_f64(r);
-	c->weight_decay = wire_get_f64(r);
-}
-
-int work_check(const char *what, enum dtype wire, const struct stage_options *o,
-	       const char *optimizer, struct err *e)
-{
-	if (wire > DT_F16 || o->act > DT_F16)
-		return err_set(e, ERR_PROTOCOL,
-			       "%s: dtype %d on the wire, %d for activations: not a float format",
-			       what, wire, o->act);
-	bool good = o->lora.r >= 0 && o->lora.r <= 65536 && o->router_loss >= 0 && o->router_z >= 0;
-	for (int i = 0; i < LIN_COUNT; i++)
-		good &= o->lora.rank[i] >= 0 && o->lora.rank[i] <= 65536;
-	if (!good || !(o->lora.dropout >= 0 && o->lora.dropout < 1) ||
-	    !(o->lora.b_rate >= 0 && o->lora.b_rate <= 1e6f) ||
-	    !(o->neftune >= 0 && o->neftune <= 1e6f))
-		return err_set(e, ERR_PROTOCOL, "%s: rank, dropout, rate, noise or loss", what);
-	TRY(prefer_check(what, &o->prefer, e));
-	if (optimizer[0] && !optimizer_find(optimizer))
-		return err_set(e, ERR_PROTOCOL, "%s: there is no optimizer '%s'", what, optimizer);
-	return 0;
-}
 
 /* ---- PLAN ---- */
 
@@ -128,6 +31,7 @@ static void put_member(struct wire_writer *w, const struct member *m)
 	wire_put_u32(w, (uint32_t)m->share);
 	wire_put_u32(w, (uint32_t)m->state_share);
 	wire_put_u8(w, m->gone);
+	wire_put_u8(w, m->only_experts);
 }
 
 static void put_plan(struct wire_writer *w, const struct plan_message *p, const char *config_json)
@@ -156,6 +60,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_u8(w, p->offered);
 	wire_put_f64(w, p->progress);
 	wire_put_str(w, p->model);
+	deal_put(w, &p->deal);
 }
 
 int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
@@ -181,12 +86,21 @@ bool plan_needs(const struct plan_message *p, const char *name)
 	const struct crew *c = &p->crew;
 	if (model_knows_tensor(&p->cfg, name) != 1)
 		return false;
-	if (p->cfg.tied && plan_is_end(p) && !strncmp(name, "model.embed_tokens.", 19))
+	if (p->cfg.tied && plan_is_end(p) && !c->member[p->self].only_experts &&
+	    !strncmp(name, "model.embed_tokens.", 19))
 		return true;
-	return chunk_stage_of_param(c->stages, c->chunks, p->first, name) == plan_stage(p);
+	if (chunk_stage_of_param(c->stages, c->chunks, p->first, name) != plan_stage(p))
+		return false;
+	const int at = deal_place_of(&p->deal, name);
+	return at == DEAL_HOME ? !c->member[p->self].only_experts : at == plan_place(p);
 }
 
-void plan_message_release(struct plan_message *p) { crew_release(&p->crew); }
+void plan_message_release(struct plan_message *p)
+{
+	crew_release(&p->crew);
+	mem_free(p->dealt);
+	p->dealt = NULL;
+}
 
 /* Each stage has a group whose places are 0, 1, ..., each once. */
 static int check_crew(const struct crew *c, struct err *e)
@@ -284,6 +198,7 @@ static int check_plan(const struct plan_message *p, struct err *e)
 	for (int i = 0; i < all; i++)
 		if (p->first[i] >= p->first[i + 1])
 			return err_set(e, ERR_PROTOCOL, "PLAN: stage %d would hold no layer", i);
+	TRY(deal_check(p, e));
 	return work_check("PLAN", p->wire, &p->opt, p->optimizer, e);
 }
 
@@ -298,8 +213,8 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 	wire_get_str(r, m.best, sizeof m.best);
 	wire_get_str(r, m.key, sizeof m.key);
 	uint32_t stage = wire_get_u32(r), place = wire_get_u32(r), share = wire_get_u32(r),
-		 state = wire_get_u32(r), gone = wire_get_u8(r);
-	if (stage > (uint32_t)c->stages || place > SCHED_MAX_GROUP || gone > 1 ||
+		 state = wire_get_u32(r), gone = wire_get_u8(r), only = wire_get_u8(r);
+	if (stage > (uint32_t)c->stages || place > SCHED_MAX_GROUP || gone > 1 || only > 1 ||
 	    !stage != !place || (gone && stage))
 		return err_set(e, ERR_PROTOCOL, "PLAN: member %d has place %lld of stage %lld",
 			       c->n, (long long)place - 1, (long long)stage - 1);
@@ -316,6 +231,7 @@ static int get_member(struct wire_reader *r, struct crew *c, struct err *e)
 	c->member[c->n - 1].place = (int)place - 1;
 	c->member[c->n - 1].share = (int)share;
 	c->member[c->n - 1].gone = gone;
+	c->member[c->n - 1].only_experts = only;
 	return 0;
 }
 
@@ -329,7 +245,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->crew.chunks = (int)chunks;
 	p->crew.parts = wire_get_u8(r);
 	p->crew.tied = wire_get_u8(r);
-	uint32_t members = wire_get_count(r, 45, CREW_MOST);
+	uint32_t members = wire_get_count(r, 46, CREW_MOST);
 	for (uint32_t i = 0; i < members && !r->failed; i++)
 		TRY(get_member(r, &p->crew, e));
 	uint32_t self = wire_get_u32(r);
@@ -352,6 +268,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	p->offered = wire_get_u8(r);
 	p->progress = wire_get_f64(r);
 	wire_get_str(r, p->model, sizeof p->model);
+	TRY(deal_get(r, p, e));
 	TRY(wire_read_end(r, "PLAN", e));
 	json_t *doc;
 	TRY(json_parse_text_in(text, len, "PLAN: the model's configuration", JSON_MEMORY_CONFIG,

@@ -32,6 +32,7 @@
 #include "net/net.h"
 #include "net/wire.h"
 #include "optim/optim.h"
+#include "proto/work_wire.h"
 #include "sched/sum.h"
 
 struct err;
@@ -58,6 +59,9 @@ struct plan_message {
 	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */
 	double progress;             /* seconds from one PROGRESS to the next; 0: none */
 	char model[65];              /* the model's digest */
+	/* who has which experts; `place` is NULL where none are dealt (model/deal.h) */
+	struct expert_deal deal;
+	uint8_t *dealt; /* what it points to: owned */
 };
 
 int plan_message_write(const struct plan_message *p, const char *config_json, struct buf *out,
@@ -72,14 +76,6 @@ bool plan_is_front(const struct plan_message *p);
 bool plan_is_end(const struct plan_message *p);
 /* Whether the member's layers have a parameter of this name in the model's files. */
 bool plan_needs(const struct plan_message *p, const char *name);
-
-/* The part of PLAN that describes a layer; PROFILE has it too. */
-void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,
-	      const struct optim_config *c);
-void work_get(struct wire_reader *r, struct stage_options *o, char optimizer[OPTIM_NAME],
-	      struct optim_config *c);
-int work_check(const char *what, enum dtype wire, const struct stage_options *o,
-	       const char *optimizer, struct err *e);
 
 /* A round: one run of a batch through all stages, to evaluate, to train, or to sample the token
  * that follows the last one; ROUND_REFER computes without the adapters. */

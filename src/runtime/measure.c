@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/stat.h"
 #include "net/frame.h"
+#include "runtime/measure_experts.h"
 #include "runtime/measure_host.h"
 #include "runtime/runtime.h"
 
@@ -451,6 +452,10 @@ static int measure(struct measuring *p, struct measure_point *o, struct err *e)
 			evaluate(p, v, o);
 	}
 	mem_free(v);
+	if (rc >= 0 && p->q->cfg.experts)
+		rc = measure_experts(&p->whole, p->layers / 2, p->t.n, p->noise,
+				     &o->seconds[MEASURE_EXPERTS_FORWARD],
+				     &o->seconds[MEASURE_EXPERTS_BACKWARD], e);
 	return rc;
 }
 

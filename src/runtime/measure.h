@@ -59,6 +59,9 @@ enum measure_time {
 	MEASURE_COPY,
 	MEASURE_WARM_FORWARD,
 	MEASURE_WARM_BACKWARD,
+	/* of the first two, what the experts of a mixture take */
+	MEASURE_EXPERTS_FORWARD,
+	MEASURE_EXPERTS_BACKWARD,
 	MEASURE_TIMES
 };
 

@@ -181,7 +181,8 @@ int player_lists(struct player *pl, const struct sched *s, const struct play *in
 					   in->members ? in->share : NULL,
 					   in->parts,
 					   in->gather,
-					   in->alone };
+					   in->alone,
+					   NULL };
 	const size_t had = pl->list_cap, n = (size_t)pl->map.members;
 
 	if (pl->sched == s)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "sched/list.h"
 
 static const struct sched *const rows[] = {
 #define SCHED(id) &sched_##id,
@@ -30,10 +31,15 @@ const struct sched *sched_default(void) { return &sched_1f1b; }
 const char *instr_name(enum instr_kind k)
 {
 	static const char *const name[INSTR_COUNT] = {
-		"forward",         "backward",       "send_act", "recv_act",       "send_grad",
-		"recv_grad",       "send_sums",      "reduce",   "norm",           "step",
-		"send_values",     "gather",         "release",  "send_tied_grad", "recv_tied_grad",
-		"send_tied_value", "recv_tied_value"
+		"forward",        "backward",        "send_act",
+		"recv_act",       "send_grad",       "recv_grad",
+		"send_sums",      "reduce",          "norm",
+		"step",           "send_values",     "gather",
+		"release",        "route",           "experts",
+		"combine",        "send_rows",       "recv_rows",
+		"back_route",     "back_experts",    "back_combine",
+		"send_row_grads", "recv_row_grads",  "send_tied_grad",
+		"recv_tied_grad", "send_tied_value", "recv_tied_value"
 	};
 	return (unsigned)k < INSTR_COUNT ? name[k] : "?";
 }
@@ -41,7 +47,7 @@ const char *instr_name(enum instr_kind k)
 bool instr_sends(enum instr_kind k)
 {
 	return k == INSTR_SEND_ACT || k == INSTR_SEND_GRAD || k == INSTR_SEND_TIED_GRAD ||
-	       k == INSTR_SEND_TIED_VALUE;
+	       k == INSTR_SEND_TIED_VALUE || k == INSTR_SEND_ROWS || k == INSTR_SEND_ROW_GRADS;
 }
 
 bool instr_is_of_group(enum instr_kind k)
@@ -53,7 +59,7 @@ bool instr_is_of_group(enum instr_kind k)
 bool instr_receives(enum instr_kind k)
 {
 	return k == INSTR_RECV_ACT || k == INSTR_RECV_GRAD || k == INSTR_RECV_TIED_GRAD ||
-	       k == INSTR_RECV_TIED_VALUE;
+	       k == INSTR_RECV_TIED_VALUE || k == INSTR_RECV_ROWS || k == INSTR_RECV_ROW_GRADS;
 }
 
 bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
@@ -91,6 +97,17 @@ void instr_list_release(struct instr_list *l)
 static int group_size(const struct sched_shape *h, int stage)
 {
 	return h->members ? h->members[stage] : 1;
+}
+
+static bool deals_experts(const struct sched_shape *h, int stage)
+{
+	return h->experts && h->experts[stage].layers;
+}
+
+/* With the members that have experts alone. */
+static int places(const struct sched_shape *h, int stage)
+{
+	return deals_experts(h, stage) ? h->experts[stage].places : group_size(h, stage);
 }
 
 /* The shares of a stage's group; NULL: equal. */
@@ -144,7 +161,7 @@ static int check_shape(const char *name, const struct sched_shape *h, int stage,
 			       name, h->parts, SCHED_MAX_PARTS);
 	for (int s = 0; h->members && s < h->stages; s++)
 		TRY(check_group(name, h, s, e));
-	if (stage < 0 || stage >= h->stages || place < 0 || place >= group_size(h, stage))
+	if (stage < 0 || stage >= h->stages || place < 0 || place >= places(h, stage))
 		return err_set(e, ERR_INTERNAL, "schedule %s: stage %d of %d, place %d", name,
 			       stage, h->stages, place);
 	return 0;
@@ -166,18 +183,12 @@ static void virtual_pipeline(const struct sched_shape *h, int stage, int *length
 		*at_p = length - 1;
 }
 
-/* Who runs which microbatch on a stage and on the two beside it. NULL: one member each. */
-struct deal {
-	const int *here, *before, *behind; /* [microbatches] */
-	int place;
-};
-
 static int deal_out(const struct sched_shape *h, int stage, int place, struct instr_list *l,
-		    struct deal *d_p, struct err *e)
+		    struct list_deal *d_p, struct err *e)
 {
 	const size_t m = (size_t)h->microbatches;
 	const int S = h->stages, of[3] = { stage, (stage + S - 1) % S, (stage + 1) % S };
-	*d_p = (struct deal){ .place = place };
+	*d_p = (struct list_deal){ .place = place };
 	if (!h->members)
 		return 0;
 	if (!mem_grow(&l->deal, &l->deal_cap, 3 * m, sizeof *l->deal))
@@ -191,69 +202,66 @@ static int deal_out(const struct sched_shape *h, int stage, int place, struct in
 	return 0;
 }
 
-static bool is_ours(const struct deal *d, int m) { return !d->here || d->here[m] == d->place; }
-
-static void put(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk, int peer,
-		int place)
+void list_put(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk, int peer,
+	      int place)
 {
 	l->item[l->n++] = (struct instr){ kind, microbatch, chunk, peer, place, 0, 0 };
 }
 
-/* Of a chunk, part `part` of `parts`. */
-static void put_part(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk,
-		     int part, int parts)
+void list_put_part(struct instr_list *l, enum instr_kind kind, int microbatch, int chunk, int part,
+		   int parts)
 {
 	l->item[l->n++] =
 		(struct instr){ kind, microbatch, chunk, -1, -1, (short)part, (short)parts };
 }
 
-/* A message of computation `in`, if there is one: its input, or its result. */
-static void put_message(struct instr_list *l, const struct sched_shape *h, const struct deal *d,
-			int stage, const struct instr *in, bool result)
+void list_put_message(struct instr_list *l, const struct sched_shape *h, const struct list_deal *d,
+		      int stage, const struct instr *in, bool result)
 {
 	const bool act = in->kind == INSTR_FORWARD, from_before = act != result;
 	int peer, chunk;
 	if (!sched_target(h->stages, h->chunks, stage, in->chunk, !from_before, &peer, &chunk))
 		return;
 	const int *deal = from_before ? d->before : d->behind;
-	put(l,
-	    result ? (act ? INSTR_SEND_ACT : INSTR_SEND_GRAD)
-		   : (act ? INSTR_RECV_ACT : INSTR_RECV_GRAD),
-	    in->microbatch, in->chunk, peer, deal ? deal[in->microbatch] : 0);
+	list_put(l,
+		 result ? (act ? INSTR_SEND_ACT : INSTR_SEND_GRAD)
+			: (act ? INSTR_RECV_ACT : INSTR_RECV_GRAD),
+		 in->microbatch, in->chunk, peer, deal ? deal[in->microbatch] : 0);
 }
 
 /* ---- the lists ---- */
 
 /* The last backward of a chunk: its gradients are sent part by part. */
 static void put_last_backward(struct instr_list *l, const struct sched_shape *h,
-			      const struct deal *d, int stage, const struct instr *in)
+			      const struct list_deal *d, int stage, const struct instr *in)
 {
 	const int parts = h->parts ? h->parts : 1;
 	for (int p = 0; p < parts; p++) {
-		put_part(l, INSTR_BACKWARD, in->microbatch, in->chunk, p, parts > 1 ? parts : 0);
+		list_put_part(l, INSTR_BACKWARD, in->microbatch, in->chunk, p,
+			      parts > 1 ? parts : 0);
 		if (p + 1 == parts)
-			put_message(l, h, d, stage, in, true);
-		put_part(l, INSTR_SEND_SUMS, -1, in->chunk, p, 0);
+			list_put_message(l, h, d, stage, in, true);
+		list_put_part(l, INSTR_SEND_SUMS, -1, in->chunk, p, 0);
 	}
 }
 
 /* With the messages before it and behind it. */
-static void put_computation(struct instr_list *l, const struct sched_shape *h, const struct deal *d,
-			    int stage, const struct instr *in, bool last)
+static void put_computation(struct instr_list *l, const struct sched_shape *h,
+			    const struct list_deal *d, int stage, const struct instr *in, bool last)
 {
-	put_message(l, h, d, stage, in, false);
+	list_put_message(l, h, d, stage, in, false);
 	if (last && in->kind == INSTR_BACKWARD) {
 		put_last_backward(l, h, d, stage, in);
 		return;
 	}
-	put(l, in->kind, in->microbatch, in->chunk, -1, -1);
-	put_message(l, h, d, stage, in, true);
+	list_put(l, in->kind, in->microbatch, in->chunk, -1, -1);
+	list_put_message(l, h, d, stage, in, true);
 }
 
-static int last_own(const struct deal *d, int microbatches)
+static int last_own(const struct list_deal *d, int microbatches)
 {
 	int m = microbatches - 1;
-	while (m >= 0 && !is_ours(d, m))
+	while (m >= 0 && !list_is_ours(d, m))
 		m--;
 	return m;
 }
@@ -261,7 +269,7 @@ static int last_own(const struct deal *d, int microbatches)
 static void put_reduces(struct instr_list *l, int chunk, int parts)
 {
 	for (int p = 0; p < parts; p++)
-		put_part(l, INSTR_REDUCE, -1, chunk, p, 0);
+		list_put_part(l, INSTR_REDUCE, -1, chunk, p, 0);
 }
 
 /* A phase is the forwards of a chunk or its backwards; phase `chunks` begins with the chunk with
@@ -278,7 +286,7 @@ static bool phase_gathers(int chunks, int phases, int phase)
 
 static void put_phase(struct instr_list *l, enum instr_kind kind, int chunks, int phase)
 {
-	put_part(l, kind, -1, phase_chunk(chunks, phase), phase >= chunks, 0);
+	list_put_part(l, kind, -1, phase_chunk(chunks, phase), phase >= chunks, 0);
 }
 
 /* The values of this phase's chunk must be here; those of the next are asked for. */
@@ -300,10 +308,40 @@ static void end_phase(struct instr_list *l, int chunks, int phases, int phase, i
 		put_reduces(l, phase_chunk(chunks, phase) + 1, parts);
 }
 
+/* The list of a stage whose experts are elsewhere. */
+static int build_experts(const struct sched *s, const struct sched_shape *h, int stage, int place,
+			 int length, int at, struct instr_list *out, struct err *e)
+{
+	struct list_deal d;
+	const size_t work = 2 * (size_t)h->microbatches;
+	if (h->chunks > 1 || h->gather)
+		return err_set(e, ERR_USAGE,
+			       "schedule %s: a stage whose experts are on other members has one "
+			       "chunk, whose values are not gathered",
+			       s->name);
+	struct instr *order = mem_array(work, sizeof *order);
+	int rc = order ? deal_out(h, stage, place, out, &d, e)
+		       : err_nomem(e, work * sizeof *order, "an instruction list");
+	const bool sums = group_size(h, stage) > 1 && place < group_size(h, stage);
+	if (rc >= 0) {
+		s->order(length, 1, h->microbatches, at, order);
+		rc = list_put_experts(out, h, &d, stage, order, work, 0, sums,
+				      last_own(&d, h->microbatches), e);
+	}
+	mem_free(order);
+	if (rc < 0)
+		return rc;
+	if (sums)
+		put_reduces(out, 0, h->experts[stage].layers);
+	list_put(out, INSTR_NORM, -1, -1, -1, -1);
+	list_put(out, INSTR_STEP, -1, -1, -1, -1);
+	return 0;
+}
+
 int sched_build(const struct sched *s, const struct sched_shape *h, int stage, int place,
 		struct instr_list *out, struct err *e)
 {
-	struct deal d;
+	struct list_deal d;
 	int length = h->stages, at = stage;
 	out->n = 0;
 	TRY(check_shape(s->name, h, stage, place, e));
@@ -319,6 +357,8 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 	if (length > SCHED_MAX_STAGES)
 		return err_set(e, ERR_USAGE, "schedule %s: more than %d stages and members",
 			       s->name, SCHED_MAX_STAGES);
+	if (deals_experts(h, stage))
+		return build_experts(s, h, stage, place, length, at, out, e);
 	TRY(deal_out(h, stage, place, out, &d, e));
 	const bool group = group_size(h, stage) > 1, gather = h->gather && (group || h->alone);
 	const int parts = h->parts ? h->parts : 1;
@@ -338,25 +378,44 @@ int sched_build(const struct sched *s, const struct sched_shape *h, int stage, i
 		const int phase = (int)i / h->microbatches;
 		if (gather && in.microbatch == 0)
 			begin_phase(out, h->chunks, phases, phase);
-		if (is_ours(&d, in.microbatch))
+		if (list_is_ours(&d, in.microbatch))
 			put_computation(out, h, &d, stage, &in, group && in.microbatch == last);
 		if (gather && in.microbatch + 1 == h->microbatches)
 			end_phase(out, h->chunks, phases, phase, group ? parts : 0);
 	}
 	for (int c = gather ? 0 : h->chunks - 1; group && c >= 0; c--)
 		put_reduces(out, c, parts);
-	put(out, INSTR_NORM, -1, -1, -1, -1);
-	put(out, INSTR_STEP, -1, -1, -1, -1);
+	list_put(out, INSTR_NORM, -1, -1, -1, -1);
+	list_put(out, INSTR_STEP, -1, -1, -1, -1);
 	return 0;
+}
+
+/* Of an evaluation: as many microbatches in turns as keep both sides busy, and no more, since each
+ * takes memory. */
+static int build_experts_forward(const struct sched_shape *h, const struct list_deal *d, int stage,
+				 struct instr_list *out, struct err *e)
+{
+	const size_t n = (size_t)h->microbatches;
+	struct instr *order = mem_array(n, sizeof *order);
+	if (!order)
+		return err_nomem(e, n * sizeof *order, "an instruction list");
+	for (size_t m = 0; m < n; m++)
+		order[m] = instr_compute(INSTR_FORWARD, (int)m, 0);
+	int rc = list_put_experts(out, h, d, stage, order, n, 2 * group_size(h, stage), false, -1,
+				  e);
+	mem_free(order);
+	return rc;
 }
 
 int sched_build_forward(const struct sched_shape *h, int stage, int place, struct instr_list *out,
 			struct err *e)
 {
-	struct deal d;
+	struct list_deal d;
 	out->n = 0;
 	TRY(check_shape("evaluation", h, stage, place, e));
 	TRY(deal_out(h, stage, place, out, &d, e));
+	if (deals_experts(h, stage))
+		return build_experts_forward(h, &d, stage, out, e);
 	const bool gather = h->gather && (h->alone || group_size(h, stage) > 1);
 	const size_t M = (size_t)h->microbatches, C = (size_t)h->chunks, most = 3 * M * C + 3 * C;
 	if (!mem_grow(&out->item, &out->cap, most, sizeof *out->item))
@@ -367,7 +426,7 @@ int sched_build_forward(const struct sched_shape *h, int stage, int place, struc
 		const struct instr in = instr_compute(INSTR_FORWARD, m, c);
 		if (gather && m == 0)
 			begin_phase(out, h->chunks, h->chunks, c);
-		if (is_ours(&d, m))
+		if (list_is_ours(&d, m))
 			put_computation(out, h, &d, stage, &in, false);
 		if (gather && m + 1 == h->microbatches)
 			end_phase(out, h->chunks, h->chunks, c, 0);
@@ -381,11 +440,11 @@ static void put_tied(struct instr_list *l, enum instr_kind kind, int peer, int m
 		     int theirs, bool once)
 {
 	if (once) {
-		put(l, kind, -1, -1, peer, place % theirs);
+		list_put(l, kind, -1, -1, peer, place % theirs);
 		return;
 	}
 	for (int k = place; k < theirs; k += mine)
-		put(l, kind, -1, -1, peer, k);
+		list_put(l, kind, -1, -1, peer, k);
 }
 
 int sched_add_tied(const struct sched_shape *h, int stage, int place, struct instr_list *l,
@@ -393,7 +452,7 @@ int sched_add_tied(const struct sched_shape *h, int stage, int place, struct ins
 {
 	const bool front = stage == 0, end = stage == h->stages - 1;
 	const int peer = front ? h->stages - 1 : 0;
-	if (h->stages == 1 || (!front && !end))
+	if (h->stages == 1 || (!front && !end) || place >= group_size(h, stage))
 		return 0;
 	if (l->n < 2 || l->item[l->n - 2].kind != INSTR_NORM ||
 	    l->item[l->n - 1].kind != INSTR_STEP)
@@ -405,8 +464,8 @@ int sched_add_tied(const struct sched_shape *h, int stage, int place, struct ins
 	/* a member of the front gets one gradient; a member of the end gets one value */
 	put_tied(l, front ? INSTR_RECV_TIED_GRAD : INSTR_SEND_TIED_GRAD, peer, mine, place, theirs,
 		 front);
-	put(l, INSTR_NORM, -1, -1, -1, -1);
-	put(l, INSTR_STEP, -1, -1, -1, -1);
+	list_put(l, INSTR_NORM, -1, -1, -1, -1);
+	list_put(l, INSTR_STEP, -1, -1, -1, -1);
 	put_tied(l, front ? INSTR_SEND_TIED_VALUE : INSTR_RECV_TIED_VALUE, peer, mine, place,
 		 theirs, !front);
 	return 0;

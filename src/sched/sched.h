@@ -62,6 +62,16 @@
  * front gets the gradient from one member of the end, and every member of the end the value from
  * one of the front.
  *
+ * Experts elsewhere (shape.experts). The members that run the stage's microbatches are its homes;
+ * each member of the group has some of the experts of its layers, and those behind the homes have
+ * nothing else. A run of forwards or backwards that follow each other in the order of the stage is
+ * computed layer by layer: of each microbatch in turn the layer up to the rows of the experts
+ * (ROUTE), which go to their members (SEND_ROWS, RECV_ROWS, EXPERTS, and back), and one turn later
+ * what is behind them (COMBINE). So a home computes one microbatch while the experts of another one
+ * are computed elsewhere (zebra parallelism: Wu et al. 2025, arXiv 2504.03871). FORWARD and
+ * BACKWARD close the microbatch; BACKWARD is the last of as many parts as there are layers. The
+ * order of gradients stays that of the microbatches, in each layer.
+ *
  * Order of accumulation. In every schedule and on every stage the backwards of one chunk happen in
  * the order of the microbatches, 0, 1, .. m-1 (gpipe too, which elsewhere often runs them in
  * reverse). A parameter lives in one chunk, so a member adds its gradients in this order, whatever
@@ -82,12 +92,20 @@ struct err;
 	X(RECV_ACT)                                                                                \
 	X(SEND_GRAD)                                                                               \
 	X(RECV_GRAD) X(SEND_SUMS) X(REDUCE) X(NORM) X(STEP) X(SEND_VALUES) X(GATHER) X(RELEASE)
+#define INSTR_EXPERT_KINDS(X)                                                                      \
+	X(ROUTE)                                                                                   \
+	X(EXPERTS)                                                                                 \
+	X(COMBINE)                                                                                 \
+	X(SEND_ROWS)                                                                               \
+	X(RECV_ROWS)                                                                               \
+	X(BACK_ROUTE)                                                                              \
+	X(BACK_EXPERTS) X(BACK_COMBINE) X(SEND_ROW_GRADS) X(RECV_ROW_GRADS)
 #define INSTR_TIED_KINDS(X)                                                                        \
 	X(SEND_TIED_GRAD) X(RECV_TIED_GRAD) X(SEND_TIED_VALUE) X(RECV_TIED_VALUE)
 
 enum instr_kind {
 #define X(name) INSTR_##name,
-	INSTR_KINDS(X) INSTR_TIED_KINDS(X)
+	INSTR_KINDS(X) INSTR_EXPERT_KINDS(X) INSTR_TIED_KINDS(X)
 #undef X
 		INSTR_COUNT
 };
@@ -96,10 +114,11 @@ struct instr {
 	enum instr_kind kind;
 	int microbatch;
 	int chunk;
-	int peer;  /* the other stage of a SEND or RECV; else -1 */
+	int peer;  /* the other stage of a SEND or RECV (of rows: its own); else -1 */
 	int place; /* of the other member in that stage's group; else -1 */
 	/* BACKWARD: the part of `parts`, which are 0 where it is whole. SEND_SUMS, REDUCE: the
-	 * part. SEND_VALUES, GATHER, RELEASE: 0 before forwards, 1 before backwards */
+	 * part. SEND_VALUES, GATHER, RELEASE: 0 before forwards, 1 before backwards. ROUTE to
+	 * RECV_ROW_GRADS: the layer of the stage */
 	short part, parts;
 };
 
@@ -117,6 +136,12 @@ struct instr_list {
 	size_t deal_cap;
 };
 
+/* The experts of a stage on members of its group. */
+struct sched_experts {
+	int layers, places;
+	const unsigned char *has; /* [layers * places] whether a member has some of the layer */
+};
+
 /* The shape of a pipeline. */
 struct sched_shape {
 	int stages, chunks, microbatches;
@@ -128,6 +153,9 @@ struct sched_shape {
 	int parts;   /* of a chunk's gradients, summed one by one over a group; 0 means 1 */
 	bool gather; /* members of a group store parts of the values (SHARD_PARAMETERS) */
 	bool alone;  /* with `gather`: members alone gather too (OFFLOAD_PARAMETERS) */
+	/* [stages] whose experts are on other members; layers 0: they are not. NULL: nowhere. Then
+	 * `members` counts homes, behind which the group has places up to `places` */
+	const struct sched_experts *experts;
 };
 
 /* The third is the limit of chunks * microbatches; the first also that of the sum of all stages'
@@ -151,6 +179,7 @@ struct sched {
 	/* the model's last chunk has the forwards of all microbatches before its first backward;
 	 * with others of one chunk each forward is followed by its backward there */
 	bool forwards_first;
+	bool turns;   /* only of use where experts are elsewhere */
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);
@@ -214,6 +243,10 @@ bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, in
 const char *instr_name(enum instr_kind k); /* "forward", "send_act", ... */
 bool instr_sends(enum instr_kind k);
 bool instr_is_of_group(enum instr_kind k); /* SEND_SUMS to RELEASE */
+static inline bool instr_is_of_experts(enum instr_kind k) /* ROUTE to RECV_ROW_GRADS */
+{
+	return k >= INSTR_ROUTE && k <= INSTR_RECV_ROW_GRADS;
+}
 bool instr_receives(enum instr_kind k);
 
 #endif

@@ -21,8 +21,10 @@
 
 #define GIB 1073741824.0
 
-/* The share of a worker by its measured speed: 1000 for the fastest of its group. */
-static int share_by_speed(const struct job_plan *p, const struct config_shard *s, size_t k)
+/* The share of a worker by its measured speed, of experts alone where that is asked: 1000 for the
+ * fastest of its group. */
+static int share_by_speed(const struct job_plan *p, const struct config_shard *s, size_t k,
+			  bool experts)
 {
 	double least = INFINITY, mine = NAN;
 	const int m = p->options.microbatch > 0 ? p->options.microbatch : 1;
@@ -32,35 +34,73 @@ static int share_by_speed(const struct job_plan *p, const struct config_shard *s
 			return 1000;
 		const struct profile_device *d = &p->profile.device[device];
 		double ms = curve_at(&d->forward_ms, m) + curve_at(&d->backward_ms, m);
+		if (experts && d->experts_forward_ms.given)
+			ms = curve_at(&d->experts_forward_ms, m) +
+			     curve_at(&d->experts_backward_ms, m);
+		if (experts ? !s->own[i] : i >= s->homes)
+			continue;
 		least = fmin(least, ms);
 		mine = i == k ? ms : mine;
 	}
 	return mine > 0 && least > 0 ? (int)fmax(1, round(1000 * least / mine)) : 1000;
 }
 
+/* Who has which experts of an entry. */
+static int put_experts(const struct job_plan *p, const struct config *c,
+		       const struct config_shard *s, struct buf *b, struct err *e)
+{
+	uint8_t place[PROFILE_MAX_EXPERTS];
+	double speed[SCHED_MAX_GROUP];
+	if (!s->own)
+		return 0;
+	for (size_t k = 0; k < s->id.n; k++)
+		speed[k] = share_by_speed(p, s, k, true);
+	TRY(config_experts_deal(s, p->profile.experts, speed, place, c->path, e));
+	buf_addf(b, "\"homes\": %zu, \"experts\": [", s->homes);
+	for (int x = 0; x < p->profile.experts; x++)
+		buf_addf(b, "%s%d", x ? ", " : "", place[x]);
+	buf_adds(b, "], ");
+	return 0;
+}
+
+static const struct sched *schedule_of(const struct job_plan *p, const struct config *c)
+{
+	if (p->options.sched)
+		return p->options.sched;
+	for (size_t i = 0; i < c->nshards; i++)
+		if (c->shard_plan[i].own)
+			return &sched_zebra;
+	return sched_default();
+}
+
 /* shard_plan of the configuration as a plan for the row `manual`. */
 static int plan_of_shards(struct job_plan *p, const struct config *c, struct err *e)
 {
+	int rc = 0;
 	struct buf b = BUF_INIT;
 	buf_addf(&b, "{\"planner\": \"manual\", \"schedule\": \"%s\", \"stages\": [",
-		 p->options.sched ? p->options.sched->name : sched_default()->name);
+		 schedule_of(p, c)->name);
 	for (size_t i = 0; i < c->nshards; i++) {
 		const struct config_shard *s = &c->shard_plan[i];
-		buf_addf(&b, "%s{\"layers\": [%lld, %lld], \"devices\": [", i ? ", " : "",
-			 (long long)s->start, (long long)s->end);
+		buf_addf(&b, "%s{\"layers\": [%lld, %lld], ", i ? ", " : "", (long long)s->start,
+			 (long long)s->end);
+		rc = rc < 0 ? rc : put_experts(p, c, s, &b, e);
+		buf_adds(&b, "\"devices\": [");
 		for (size_t k = 0; k < s->id.n; k++) {
 			buf_adds(&b, k ? ", {\"id\": " : "{\"id\": ");
 			json_quote(&b, s->id.item[k], strlen(s->id.item[k]));
 			if (s->id.n > 1)
 				buf_addf(&b, ", \"share\": %d, \"state_share\": %.9g",
-					 s->share ? s->share[k] : share_by_speed(p, s, k),
+					 k >= s->homes ? 0
+					 : s->share    ? s->share[k]
+						       : share_by_speed(p, s, k, false),
 					 s->state ? s->state[k] : 1);
 			buf_adds(&b, "}");
 		}
 		buf_adds(&b, "]}");
 	}
 	buf_adds(&b, "]}");
-	int rc = buf_ok(&b, e);
+	rc = rc < 0 ? rc : buf_ok(&b, e);
 	if (rc >= 0)
 		rc = plan_read_text(&p->profile, &p->options, b.p, b.n, c->path, &p->manual, e);
 	buf_release(&b);
@@ -111,7 +151,7 @@ static int plan_of_all(struct job_plan *p, const struct config *c, struct err *e
 	for (int i = 0; i < p->profile.devices; i++)
 		id[i] = p->profile.device[i].id;
 	all.id.item = id;
-	all.id.n = (size_t)p->profile.devices;
+	all.id.n = all.homes = (size_t)p->profile.devices;
 	one.shard_plan = &all;
 	one.nshards = 1;
 	int rc = plan_of_shards(p, &one, e);
@@ -178,11 +218,13 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 	p->options.groups = false; /* of links nothing is known */
 	buf_addf(&b,
 		 "{\"version\": 1, \"model\": {\"name\": \"assumed\", \"layers\": %lld, "
-		 "\"hidden\": %lld, \"parameters\": 1e9, "
+		 "\"hidden\": %lld, \"experts\": %lld, \"top_k\": %lld, "
+		 "\"parameters\": 1e9, "
 		 "\"parameters_per_layer\": 1}, \"sequence_len\": %lld, \"dtype\": \"float32\", "
 		 "\"global_batch\": %lld, "
 		 "\"devices\": [",
 		 (long long)j->model.layers, (long long)j->model.hidden,
+		 (long long)j->model.experts, (long long)j->model.top_k,
 		 (long long)j->cfg->sequence_len,
 		 (long long)(j->cfg->micro_batch_size * j->cfg->gradient_accumulation_steps));
 	for (int i = 0; i < n; i++) {
@@ -262,6 +304,15 @@ static int worker_of(const struct job_plan *p, int device, const struct seat_spe
 		p->profile.device[device].id);
 }
 
+/* The places of the experts of a stage's layers. */
+static void fill_deal(const struct plan *plan, int stage, int experts, uint8_t *deal)
+{
+	const struct plan_stage *s = &plan->stage[stage];
+	for (int l = plan->first[stage]; l < plan->first[stage + 1] && plan->chunks == 1; l++)
+		for (int x = 0; x < experts; x++)
+			deal[l * experts + x] = s->deal && x < s->experts ? s->deal[x] : DEAL_HOME;
+}
+
 static int millionths(double x) { return (int)lround(x * STATE_WHOLE); }
 
 int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
@@ -275,6 +326,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 			       plan->stages, plan->chunks, CHUNKS_MOST);
 	bool *recompute = arena_alloc(a, (size_t)plan->stages * sizeof *recompute);
 	int *members = arena_alloc(a, (size_t)plan->stages * sizeof *members),
+	    *homes = arena_alloc(a, (size_t)plan->stages * sizeof *homes),
 	    *share = arena_alloc(a, (size_t)n * sizeof *share),
 	    *state = arena_alloc(a, (size_t)n * sizeof *state), row = 0;
 	*place = (struct placement){ .stages = plan->stages,
@@ -287,10 +339,16 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				     .recompute = recompute };
 	place->device = arena_alloc(a, (size_t)n * sizeof *place->device);
 	place->id = arena_alloc(a, (size_t)n * sizeof *place->id);
-	if (!recompute || !members || !share || !state || !place->device || !place->id)
+	uint8_t *deal = arena_alloc(a, (size_t)p->profile.layers * (size_t)p->profile.experts + 1);
+	if (!recompute || !members || !homes || !deal || !share || !state || !place->device ||
+	    !place->id)
 		return err_nomem(e, (size_t)n * sizeof *place->device, "devices");
 	for (int v = 0; v <= all; v++)
 		place->first[v] = plan->first[v];
+	if (plan_deals_experts(plan)) {
+		place->homes = homes;
+		place->deal = (struct expert_deal){ p->profile.layers, p->profile.experts, deal };
+	}
 	for (int k = 0; k < plan->stages; k++) {
 		const struct plan_stage *s = &plan->stage[k];
 		double states = 0;
@@ -299,6 +357,8 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 			place->sharding = s->sharded ? SHARD_PARAMETERS : SHARD_OPTIMIZER;
 		}
 		members[k] = s->members;
+		homes[k] = s->deal ? s->homes : s->members;
+		fill_deal(plan, k, p->profile.experts, deal);
 		recompute[k] = s->recompute;
 		if (row + s->members > n)
 			return err_set(e, ERR_INTERNAL, "the plan has more members than workers");

@@ -378,12 +378,17 @@ static int fill_curves(struct profile *p, struct profile_device *d, const struct
 					      [MEASURE_DOWNLOAD] = &d->download_ms,
 					      [MEASURE_COPY] = &d->copy_ms,
 					      [MEASURE_WARM_FORWARD] = &d->warm_forward_ms,
-					      [MEASURE_WARM_BACKWARD] = &d->warm_backward_ms };
+					      [MEASURE_WARM_BACKWARD] = &d->warm_backward_ms,
+					      [MEASURE_EXPERTS_FORWARD] = &d->experts_forward_ms,
+					      [MEASURE_EXPERTS_BACKWARD] =
+						      &d->experts_backward_ms };
 	int m[MEASURE_POINTS];
 	double y[4][MEASURE_POINTS];
 	for (int i = 0; i < r->points; i++)
 		m[i] = r->point[i].m;
 	for (int k = 0; k < MEASURE_TIMES; k++) {
+		if (k >= MEASURE_EXPERTS_FORWARD && !(r->point[0].seconds[k] > 0))
+			continue; /* not a mixture of experts */
 		for (int i = 0; i < r->points; i++)
 			y[0][i] = 1e3 * r->point[i].seconds[k];
 		TRY(make_curve(p, time[k], m, y[0], r->points, e));
@@ -522,6 +527,9 @@ static void fill_model(const struct session *s, const struct measure_request *q,
 	p->embedding_parameters = table;
 	p->head_parameters = (double)c->hidden + (c->tied ? 0 : table);
 	p->wire_bytes = dtype_size(q->wire);
+	p->experts = (int)c->experts;
+	p->top_k = (int)c->top_k;
+	p->expert_parameters = 3.0 * (double)c->hidden * (double)c->intermediate;
 	p->layer_gib = (double)r->weights[MEASURE_LAYER] / GIB;
 	p->embedding_gib = (double)r->weights[MEASURE_FRONT] / GIB;
 	p->head_gib = (double)r->weights[MEASURE_END] / GIB;

@@ -46,6 +46,7 @@ static int sort(struct tape *t, const int32_t *chosen, struct routing *r, struct
 		source[place[i]] = (int32_t)(i / r->k);
 	}
 	r->first = first;
+	r->token = source;
 	TRY(dmem_take(t->mem, (size_t)m * 4, &r->source, e));
 	TRY(dmem_take(t->mem, (size_t)m * 4, &r->place, e));
 	TRY(dev_upload(r->source, source, (size_t)m * 4, e));

@@ -49,6 +49,9 @@ struct param {
 	/* Another parameter of this name owns value and optimizer state: its value comes from
 	 * there, its gradient is added to the one there. Never updated, counted or saved. */
 	bool replica;
+	/* Another member has it (model/deal.h): here it has a name and a shape, and nothing else. */
+	bool away;
+	int holder; /* of an expert that is dealt: the place of that member; else DEAL_HOME */
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	/* float32 master of what is owned; NULL when frozen and of a replica. It is store[0], which
@@ -123,7 +126,10 @@ int param_to_host(struct param *p, struct dev *host, struct err *e);
  * it is on the device. */
 const void *param_hosted(const struct param *p);
 /* Whether optimizer, gradient norm and checkpoints have to do with it. */
-static inline bool param_is_trained(const struct param *p) { return p->trainable && !p->replica; }
+static inline bool param_is_trained(const struct param *p)
+{
+	return p->trainable && !p->replica && !p->away;
+}
 /* Elements of the flat array; of the master copy those that are owned here. */
 int param_upload_f32(struct param *p, int64_t first, int64_t count, const float *src,
 		     struct err *e);

@@ -15,7 +15,8 @@ enum { EXPERTS_MOST = 1024 };
 struct routing {
 	int64_t n, experts, k;
 	const int64_t *first;  /* (E+1) rows [first[i], first[i+1]) are those of expert i */
-	struct dev_ref source; /* (M) i32: the token of a row */
+	const int32_t *token;  /* (M) on the host: the token of a row */
+	struct dev_ref source; /* the same, (M) i32 */
 	struct dev_ref place;  /* (N,K) i32: the row of a token's k-th expert */
 };
 

@@ -66,14 +66,19 @@ static int keep_rest(const struct remaining *r, const struct config_shard *from,
 	const char **id = arena_alloc(a, from->id.n * sizeof *id);
 	int *share = arena_alloc(a, from->id.n * sizeof *share);
 	double *state = arena_alloc(a, from->id.n * sizeof *state), sum = 0;
-	size_t n = 0;
+	const char **own = arena_alloc(a, from->id.n * sizeof *own);
+	size_t n = 0, homes = 0, experts = 0;
 	int64_t shares = 0;
-	if (!id || !share || !state)
+	if (!id || !share || !state || !own)
 		return err_nomem(e, from->id.n * sizeof *id, "a plan");
 	for (size_t k = 0; k < from->id.n; k++) {
 		if (!is_here(r, from->id.item[k]))
 			continue;
 		id[n] = from->id.item[k];
+		homes += k < from->homes;
+		/* those of who is lost are dealt anew, by speed */
+		own[n] = from->own && from->own[k] ? "" : NULL;
+		experts += own[n] != NULL;
 		share[n] = from->share ? from->share[k] : 1;
 		state[n] = from->state ? from->state[k] : 1;
 		shares += share[n];
@@ -89,6 +94,12 @@ static int keep_rest(const struct remaining *r, const struct config_shard *from,
 	to->share = from->share ? share : NULL;
 	to->state = from->state ? state : NULL;
 	to->size = NULL;
+	if (from->own && n == from->id.n)
+		return 0;
+	to->own = homes && experts ? own : NULL; /* else who is left has whole layers */
+	to->homes = to->own ? homes : n;
+	if (from->own && !to->own)
+		to->share = NULL;
 	return 0;
 }
 
@@ -116,6 +127,8 @@ static void give_to_spare(const struct remaining *r, struct config_shard *v, siz
 		v[i].id.n = 1;
 		v[i].share = NULL;
 		v[i].state = NULL;
+		v[i].own = NULL;
+		v[i].homes = 1;
 	}
 }
 

@@ -94,7 +94,7 @@ int kept_take(struct kept *k, struct worker_model *m, const struct buf *record,
 	if (rc == ERR_NOMEM)
 		kept_drop(k);
 	if (rc >= 0)
-		rc = worker_model_give(m, take_part, &next, e);
+		rc = worker_model_give(m, true, take_part, &next, e);
 	buf_add(&next.record, record->p, record->n);
 	rc = rc < 0 ? rc : buf_ok(&next.record, e);
 	if (rc < 0) {
@@ -104,7 +104,7 @@ int kept_take(struct kept *k, struct worker_model *m, const struct buf *record,
 	next.whole = true;
 	next.plan = epoch;
 	next.stage = plan_stage(p);
-	next.part = m->cut.n > 1;
+	next.part = m->cut.n > 1 || m->deal;
 	kept_drop(k);
 	*k = next;
 	return 0;

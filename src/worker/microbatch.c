@@ -44,6 +44,39 @@ static size_t activation_bytes(const struct slot *sl, bool out)
 	return stage_bytes(sl->stage, sl->b.n, out ? o->last : o->first);
 }
 
+/* Microbatch m, whose BATCH is here. */
+static struct stage_batch batch_of(const struct worker *w, int m)
+{
+	const struct batch_store *b = &w->orders.batch[m];
+	return (struct stage_batch){ .step = b->head.step,
+				     .microbatch = (uint64_t)m,
+				     .n = b->head.n,
+				     .nseq = b->head.nseq,
+				     .first_row = b->head.first_row,
+				     .nrows = b->head.nrows,
+				     .row = b->row,
+				     .id = b->id,
+				     .pos = b->pos,
+				     .label = b->label,
+				     .start = b->start,
+				     .pairs = b->head.pairs ? &b->pairs : NULL,
+				     .base = b->head.round == ROUND_REFER,
+				     .train = w->train,
+				     .scale = b->head.scale };
+}
+
+int worker_experts(struct worker *w, const struct instr *i, struct err *e)
+{
+	const int *place = w->shape.members ? w->list.deal : NULL;
+	struct slot *sl = NULL;
+	if (away_is_home(&w->away, place, i->microbatch))
+		TRY(worker_open_slot(w, i, &sl, e));
+	else
+		TRY(worker_need_batch(w, i->microbatch, e));
+	const struct stage_batch b = batch_of(w, i->microbatch);
+	return away_execute(&w->away, i, sl, &b, e);
+}
+
 int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e)
 {
 	int fresh =
@@ -51,22 +84,7 @@ int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p
 	if (fresh <= 0)
 		return fresh;
 	TRY(worker_need_batch(w, i->microbatch, e));
-	const struct batch_store *b = &w->orders.batch[i->microbatch];
-	struct stage_batch sb = { .step = b->head.step,
-				  .microbatch = (uint64_t)i->microbatch,
-				  .n = b->head.n,
-				  .nseq = b->head.nseq,
-				  .first_row = b->head.first_row,
-				  .nrows = b->head.nrows,
-				  .row = b->row,
-				  .id = b->id,
-				  .pos = b->pos,
-				  .label = b->label,
-				  .start = b->start,
-				  .pairs = b->head.pairs ? &b->pairs : NULL,
-				  .base = b->head.round == ROUND_REFER,
-				  .train = w->train,
-				  .scale = b->head.scale };
+	const struct stage_batch sb = batch_of(w, i->microbatch);
 	TRY(stage_begin(*sl_p, &sb, e));
 	if (!w->park.on || !w->train || (*sl_p)->stage->front)
 		return 0;

@@ -12,6 +12,8 @@ struct slot;
 struct worker;
 
 int worker_need_batch(struct worker *w, int m, struct err *e); /* waits for the BATCH of m */
+/* ROUTE to RECV_ROW_GRADS (pass/away.h). */
+int worker_experts(struct worker *w, const struct instr *i, struct err *e);
 /* The slot of (chunk, microbatch), begun when it is new, with an input that was offloaded. */
 int worker_open_slot(struct worker *w, const struct instr *i, struct slot **sl_p, struct err *e);
 /* BACKWARD, or a part of it; the last one's gradients go to the memory of the host where the

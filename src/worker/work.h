@@ -4,7 +4,7 @@
 #ifndef HS_WORKER_WORK_H
 #define HS_WORKER_WORK_H
 
-#include "job/ranks.h"
+#include "ops/ranks.h"
 #include "job/role.h"
 
 #include <signal.h>

@@ -94,6 +94,8 @@ static int execute(struct worker *w, const struct instr *i, struct err *e)
 		return group_sum_execute(&w->sum, i, e);
 	if (i->microbatch < 0)
 		return worker_exchange_tied(w, i, e);
+	if (instr_is_of_experts(i->kind))
+		return worker_experts(w, i, e);
 	TRY(worker_open_slot(w, i, &sl, e));
 	switch (i->kind) {
 	case INSTR_RECV_ACT:
@@ -176,6 +178,7 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	w->shape = crew_sched_shape(c, (int)microbatches, w->shape_room);
 	w->shape.alone = w->plan.offload & OFFLOAD_PARAMETERS;
 	w->shape.gather = w->shape.alone || w->plan.sharding == SHARD_PARAMETERS;
+	w->shape.experts = w->away.shape;
 	const int stage = plan_stage(&w->plan), place = plan_place(&w->plan);
 	if (w->train)
 		TRY(sched_build(sched_find(w->plan.schedule), &w->shape, stage, place, &w->list,
@@ -188,6 +191,7 @@ static int run_round(struct worker *w, const struct frame *f, struct err *e)
 	TRY(group_sum_round(&w->sum, w->train, w->list.deal, (int)microbatches, e));
 	TRY(exchange_round(&w->exchange, &w->list, group_sum_due(&w->sum), e));
 	park_reset(&w->park);
+	away_round(&w->away);
 	TRY(run_list(w, e));
 	TRY(park_settle(&w->park, e));
 	for (uint32_t m = 0; m < microbatches; m++) /* those that other members ran */
@@ -256,6 +260,7 @@ static int begin(struct worker *w, const struct frame *f, struct err *e)
 	worker_model_between(&w->model, between_layers, before_layer, w);
 	w->parameters = w->dev->mem_used;
 	TRY(group_sum_begin(&w->sum, &w->exchange, &w->model, e));
+	TRY(away_begin(&w->away, &w->exchange, &w->model, &w->sum, e));
 	const struct crew *c = &w->plan.crew;
 	w->shape_room = mem_array((size_t)(c->stages + c->n), sizeof *w->shape_room);
 	if (!w->shape_room)
@@ -289,6 +294,7 @@ static void drop_plan(struct worker *w)
 	park_release(&w->park);
 	slots_release(&w->slots);
 	group_sum_release(&w->sum);
+	away_release(&w->away);
 	mem_free(w->shape_room);
 	w->shape_room = NULL;
 	worker_model_release(&w->model);

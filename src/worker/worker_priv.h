@@ -5,6 +5,7 @@
 
 #include "engine/exchange.h"
 #include "engine/group_sum.h"
+#include "pass/away.h"
 #include "pass/park.h"
 #include "pass/slots.h"
 #include "engine/worker_model.h"
@@ -19,6 +20,7 @@ struct worker {
 	struct worker_model model;
 	struct slots slots;
 	struct park park;
+	struct away away;
 	struct exchange exchange;
 	unsigned char *routers; /* microbatch.c: of each microbatch */
 	size_t routers_cap;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.h - a job whose processes mpirun or srun started together: rank 0 coordinates, every other
  * rank is a worker. */
-#ifndef HS_JOB_RANKS_H
-#define HS_JOB_RANKS_H
+#ifndef HS_OPS_RANKS_H
+#define HS_OPS_RANKS_H
 
 #include "config/config.h"
 #include "net/net.h"

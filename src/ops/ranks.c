@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c - a job whose processes mpirun or srun started: see ranks.h. */
-#include "job/ranks.h"
+#include "ops/ranks.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_train_away.c - experts on other members than the rest of their stage: the same bits as one
+ * process, whoever has which experts, in one stage and in several, with one home and with two, in
+ * every order of the microbatches; whatever share of the tokens an expert gets; stopped and
+ * resumed. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "support/long.h"
+#include "support/record.h"
+#include "support/tiny.h"
+#include "train/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 4, MEMBERS_MOST = 4, EXPERTS = 6 };
+
+struct split {
+	const char *name, *schedule;
+	int stages;
+	int members[2], homes[2], share[MEMBERS_MOST];
+	/* of the experts of each stage: a digit is a place, '-' says that the stage deals none */
+	const char *deal[2];
+	bool always; /* in the short test too */
+};
+
+static const struct split splits[] = {
+	{ "all on one", "zebra", 1, { 2 }, { 1 }, { 1, 0 }, { "111111" }, true },
+	{ "on two, unevenly", "zebra", 1, { 3 }, { 1 }, { 1, 0, 0 }, { "122211" }, true },
+	{ "some at home", "gpipe", 1, { 3 }, { 1 }, { 1, 0, 0 }, { "010222" }, true },
+	{ "one after the other", "1f1b", 1, { 2 }, { 1 }, { 1, 0 }, { "011101" }, false },
+	{ "of the second stage",
+	  "zebra",
+	  2,
+	  { 1, 2 },
+	  { 1, 1 },
+	  { 1, 1, 0 },
+	  { "-", "101111" },
+	  false },
+	{ "of both stages",
+	  "zebra",
+	  2,
+	  { 2, 2 },
+	  { 1, 1 },
+	  { 1, 0, 1, 0 },
+	  { "111111", "001111" },
+	  true },
+	{ "of two homes", "zebra", 1, { 3 }, { 2 }, { 2, 1, 0 }, { "222222" }, true },
+	{ "each has some of all", "zebra", 1, { 2 }, { 2 }, { 2, 1 }, { "010110" }, true },
+	{ "homes and another", "gpipe", 1, { 3 }, { 2 }, { 1, 1, 0 }, { "021022" }, false },
+	{ "of two homes and a stage",
+	  "gpipe",
+	  2,
+	  { 3, 1 },
+	  { 2, 1 },
+	  { 1, 1, 0, 1 },
+	  { "222222", "-" },
+	  false },
+};
+
+static int attempt(const struct tiny *t, const char *run, const struct split *s, struct record *r,
+		   const char *const *how, struct err *e)
+{
+	const char *device[MEMBERS_MOST] = { "cpu", "cpu", "cpu", "cpu" };
+	struct config *c = tiny_config(t, run, how);
+	struct train_result res = { 0 };
+	uint8_t place[LAYERS * EXPERTS];
+	struct placement p = { .stages = s ? s->stages : 1,
+			       .chunks = 1,
+			       .members = s ? s->members : NULL,
+			       .homes = s ? s->homes : NULL,
+			       .share = s ? s->share : NULL,
+			       .device = device,
+			       .schedule = s ? s->schedule : "1f1b",
+			       .reduce_order = SUM_EXACT,
+			       .reducer = "direct" };
+	for (int i = 0; i <= p.stages; i++)
+		p.first[i] = i * LAYERS / p.stages;
+	for (int i = 0; s && i < LAYERS * EXPERTS; i++) {
+		const char *deal = s->deal[i / EXPERTS * s->stages / LAYERS];
+		place[i] = *deal == '-' ? DEAL_HOME : (uint8_t)(deal[i % EXPERTS] - '0');
+	}
+	if (s)
+		p.deal = (struct expert_deal){ LAYERS, EXPERTS, place };
+	const struct train_sink sink = record_sink(r);
+	const struct train_options o = { .stop = &r->stop, .place = &p, .act = DT_F32 };
+	int rc = train_run(c, &o, &sink, &res, e);
+	config_free(c);
+	return rc;
+}
+
+static void run(const struct tiny *t, const char *name, const struct split *s, struct record *r,
+		const char *const *how)
+{
+	struct err e = { 0 };
+	if (attempt(t, name, s, r, how, &e) < 0)
+		fail_msg("%s, %s: %s", name, s ? s->name : "one process", e.msg);
+}
+
+#define QWEN                                                                                       \
+	"{\"model_type\":\"qwen3_moe\"," TINY_COMMON                                               \
+	",\"head_dim\":16,\"moe_intermediate_size\":24,\"num_experts\":6,"                         \
+	"\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"             \
+	"\"rms_norm_eps\":1e-6,\"router_aux_loss_coef\":0.02,\"output_router_logits\":true}"
+#define MIXTRAL                                                                                    \
+	"{\"model_type\":\"mixtral\"," TINY_COMMON                                                 \
+	",\"num_local_experts\":6,\"num_experts_per_tok\":1,\"rms_norm_eps\":1e-5}"
+
+static void splits_have_the_bits_of_one_process(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name, *config, *how[10], *result;
+	} kind[] = {
+		{ "lora",
+		  QWEN,
+		  { "reduce_order=exact", "lora_dropout=0.1", "router_z_loss_coef=0.01",
+		    "lora_target_linear=true", "gradient_accumulation_steps=5", "max_steps=3" },
+		  "adapter_model.safetensors" },
+		{ "full",
+		  MIXTRAL,
+		  { "reduce_order=exact", "adapter=none", "router_aux_loss_coef=0.05",
+		    "learning_rate=0.001", "gradient_accumulation_steps=4", "max_steps=2",
+		    "val_set_size=5", "eval_steps=1" },
+		  "model.safetensors" },
+	};
+	for (size_t k = 0; k < ARRAY_LEN(kind); k++) {
+		struct tiny t;
+		struct record one = { 0 };
+		tiny_make_model(&t, kind[k].config, 40);
+		run(&t, kind[k].name, NULL, &one, kind[k].how);
+		assert_true(one.loss[one.n - 1] < one.loss[0]);
+		for (size_t i = 0; i < ARRAY_LEN(splits); i++) {
+			struct record r = { 0 };
+			if (!test_is_long() && !splits[i].always)
+				continue;
+			char name[64], file[160], of_one[160];
+			snprintf(name, sizeof name, "%s-%zu", kind[k].name, i);
+			run(&t, name, &splits[i], &r, kind[k].how);
+			record_same(&one, &r, splits[i].name);
+			snprintf(file, sizeof file, "%s/%s", name, kind[k].result);
+			snprintf(of_one, sizeof of_one, "%s/%s", kind[k].name, kind[k].result);
+			record_same_file(&t, of_one, file);
+			printf("%s, %s: identical, loss %.4f to %.4f\n", kind[k].name,
+			       splits[i].name, r.loss[0], r.loss[r.n - 1]);
+		}
+		tiny_remove(&t);
+	}
+}
+
+/* All numbers of the routers become 0: then every token chooses expert 0. */
+static void clear_routers(const struct tiny *t)
+{
+	char path[400];
+	size_t n = 0;
+	char *all = tiny_read(t, "model/model.safetensors", &n);
+	uint64_t head;
+	memcpy(&head, all, sizeof head);
+	int found = 0;
+	for (int i = 0; i < LAYERS; i++) {
+		char name[64];
+		unsigned long long from, to;
+		snprintf(name, sizeof name, "model.layers.%d.block_sparse_moe.gate.weight", i);
+		char *at = memmem(all, n, name, strlen(name));
+		char *where = at ? memmem(at, n - (size_t)(at - all), "data_offsets", 12) : NULL;
+		assert_non_null(where);
+		where += strcspn(where, "0123456789");
+		assert_int_equal(sscanf(where, "%llu,%llu", &from, &to), 2);
+		memset(all + 8 + head + from, 0, to - from);
+		found++;
+	}
+	assert_int_equal(found, LAYERS);
+	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(all, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+	mem_free(all);
+}
+
+/* Whoever has expert 0 gets all rows, the others none. */
+static void one_expert_takes_all(void **state)
+{
+	(void)state;
+	static const char *const how[] = { "reduce_order=exact", "lora_target_linear=true",
+					   "max_steps=2", NULL };
+	struct tiny t;
+	struct record one = { 0 };
+	tiny_make_model(&t, MIXTRAL, 40);
+	clear_routers(&t);
+	run(&t, "one", NULL, &one, how);
+	for (size_t i = 1; i < 3; i++) {
+		struct record r = { 0 };
+		char name[32], file[80];
+		snprintf(name, sizeof name, "away-%zu", i);
+		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+		run(&t, name, &splits[i], &r, how);
+		record_same(&one, &r, splits[i].name);
+		record_same_file(&t, "one/adapter_model.safetensors", file);
+	}
+	tiny_remove(&t);
+}
+
+/* Checkpoints do not know who had which experts. */
+static void stopped_and_resumed(void **state)
+{
+	(void)state;
+	static const char *const how[] = { "reduce_order=exact", "lora_dropout=0.1",
+					   "lora_target_linear=true", "max_steps=4", NULL },
+				 *const again[] = { "lora_dropout=0.1", "lora_target_linear=true",
+						    "max_steps=4", "resume_from_checkpoint=latest",
+						    NULL };
+	struct tiny t;
+	struct record one = { 0 }, first = { .stop_after = 2 }, second = { 0 };
+	tiny_make_model(&t, QWEN, 40);
+	run(&t, "whole", NULL, &one, how);
+	run(&t, "parts", &splits[1], &first, how);
+	run(&t, "parts", &splits[5], &second, again);
+	assert_true(second.n == 2 && second.loss[1] == one.loss[3]);
+	record_same_file(&t, "whole/adapter_model.safetensors", "parts/adapter_model.safetensors");
+	tiny_remove(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(splits_have_the_bits_of_one_process),
+		cmocka_unit_test(one_expert_takes_all),
+		cmocka_unit_test(stopped_and_resumed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
