@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h - writing instruction lists; for sched.c and sched_experts.c. */
+/* list.h - writing instruction lists; for sched.c and list_experts.c. */
 #ifndef HS_SCHED_LIST_H
 #define HS_SCHED_LIST_H
 
@@ -25,7 +25,7 @@ void list_put_part(struct instr_list *l, enum instr_kind kind, int microbatch, i
 void list_put_message(struct instr_list *l, const struct sched_shape *h, const struct list_deal *d,
 		      int stage, const struct instr *in, bool result);
 
-/* sched_experts.c: the computations order[n] of a stage whose experts are elsewhere, for one member
+/* list_experts.c: the computations order[n] of a stage whose experts are elsewhere, for one member
  * of its group. `most`: microbatches that are computed in turns, 0: as many as follow each other.
  * `sums`: the gradients are summed over several homes; last: the member's last backward. */
 int list_put_experts(struct instr_list *l, const struct sched_shape *h, const struct list_deal *d,

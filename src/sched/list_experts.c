@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched_experts.c - the list of a member of a stage whose experts are on several members.
+/* list_experts.c - the list of a member of a stage whose experts are on several members.
  *
  * All members of the group have lists that are cut from one order: for each run, for each layer,
  * for each microbatch of the run: what is behind the layer before it, then the layer up to its
