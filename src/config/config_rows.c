@@ -408,9 +408,9 @@ static const struct opt rows[] = {
 	       "(with num_gpus: all its cards in a row), or local for the coordinator's device; a "
 	       "list of ids is a group that holds the same layers, and share says how many parts "
 	       "of the microbatches each of them gets (not given: by speed), state_share which "
-	       "fractions of the training state they store (not given: by memory); experts: workers "
-	       "that have the experts of these layers and nothing else, by speed or as 'box2=0-31' "
-	       "says (docs/experts.md)"),
+	       "fractions of the training state they store (not given: by memory); experts: "
+	       "workers that have the experts of these layers and nothing else, by speed or as "
+	       "'box2=0-31' says (docs/experts.md)"),
 	CUSTOM(training, "{visualize, ...}",
 	       "as in hetero_config.json: visualize, visualization_format, log_level"),
 	CUSTOM(version, "TEXT", "as in hetero_config.json; not used"),

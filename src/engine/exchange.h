@@ -131,15 +131,6 @@ int exchange_collective(struct exchange *x, struct err *e);
 int exchange_send_all(struct exchange *x, const float *v, size_t count, struct err *e);
 int exchange_has_all(struct exchange *x, struct err *e);
 int exchange_receive_all(struct exchange *x, float *v, size_t count, struct err *e);
-/* Rows of tokens to and from a member of the same group (SEND_ROWS to RECV_ROW_GRADS): a buffer for
- * `bytes`, and sending it, which gives it away; and the bytes that an instruction waits for, until
- * net_msg_release(). `p` is behind a header. */
-int exchange_rows_room(struct exchange *x, const struct instr *i, size_t bytes, unsigned char **p_p,
-		       struct err *e);
-int exchange_send_rows(struct exchange *x, const struct instr *i, unsigned char *p, size_t bytes,
-		       struct err *e);
-int exchange_receive_rows(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
-			  const unsigned char **p_p, size_t *bytes_p, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

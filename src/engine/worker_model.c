@@ -405,8 +405,7 @@ int worker_model_give(struct worker_model *m, bool all, worker_model_take take, 
 	for (int k = 0; k < m->chunks; k++)
 		for (size_t i = 0; i < m->chunk[k].nparam; i++) {
 			const struct param *p = &m->chunk[k].param[i];
-			if (!param_is_trained(p) ||
-			    (!all && m->deal && owner_of(p) != m->place))
+			if (!param_is_trained(p) || (!all && m->deal && owner_of(p) != m->place))
 				continue;
 			struct optim_state kind[PARAM_STATES];
 			int n = m->optim->states(m->optim, p->name, p->ndim, p->dim, kind);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/halves.h"
 #include "model/model_block.h"
+#include "pass/rows.h"
 
 #include <string.h>
 
@@ -192,7 +193,7 @@ static int home_send(struct away *a, const struct instr *i, struct slot *sl, str
 		rows ? 4 * (size_t)(deal_count(deal_of(a), index_of(a, i->part), i->place) + m) : 0;
 	const size_t bytes = head + (size_t)m * row_bytes(a, a->exchange->plan->wire);
 	unsigned char *p;
-	TRY(exchange_rows_room(a->exchange, i, bytes, &p, e));
+	TRY(rows_room(a->exchange, i, bytes, &p, e));
 	if (rows)
 		put_head(a, i, r, p);
 	int rc = download_pieces(a, i, r->first, rows ? v->rows : v->grad, p + head, e);
@@ -200,7 +201,7 @@ static int home_send(struct away *a, const struct instr *i, struct slot *sl, str
 		net_buffer_release(a->exchange->net, p - FRAME_HEADER);
 		return rc;
 	}
-	return exchange_send_rows(a->exchange, i, p, bytes, e);
+	return rows_send(a->exchange, i, p, bytes, e);
 }
 
 /* Rows of a message, of which there must be m. */
@@ -222,7 +223,7 @@ static int home_receive(struct away *a, const struct instr *i, struct slot *sl, 
 	struct net_msg msg = { 0 };
 	const unsigned char *p;
 	size_t bytes;
-	TRY(exchange_receive_rows(a->exchange, i, &msg, &p, &bytes, e));
+	TRY(rows_receive(a->exchange, i, &msg, &p, &bytes, e));
 	int rc = check_rows(a, i, bytes, rows_of(a, i->part, i->place, v->w.r->first), e);
 	if (rc >= 0)
 		rc = upload_pieces(a, i, v->w.r->first, v->rows, p, e);
@@ -427,7 +428,7 @@ static int expert_receive(struct away *a, const struct instr *i, const struct st
 	struct away_pass *s;
 	size_t bytes;
 	TRY(open_pass(a, i->microbatch, b, &s, e));
-	TRY(exchange_receive_rows(a->exchange, i, &msg, &p, &bytes, e));
+	TRY(rows_receive(a->exchange, i, &msg, &p, &bytes, e));
 	int rc = take_message(a, s, i, p, bytes, e);
 	net_msg_release(&msg);
 	return rc;
@@ -443,13 +444,13 @@ static int expert_send(struct away *a, const struct instr *i, struct err *e)
 	struct away_layer *l = &s->layer[i->part];
 	const size_t bytes = (size_t)l->r.n * row_bytes(a, a->exchange->plan->wire);
 	unsigned char *p;
-	TRY(exchange_rows_room(a->exchange, i, bytes, &p, e));
+	TRY(rows_room(a->exchange, i, bytes, &p, e));
 	int rc = l->r.n ? download(a, p, back ? l->x->grad->at : l->y->at, l->r.n, e) : 0;
 	if (rc < 0) {
 		net_buffer_release(a->exchange->net, p - FRAME_HEADER);
 		return rc;
 	}
-	TRY(exchange_send_rows(a->exchange, i, p, bytes, e));
+	TRY(rows_send(a->exchange, i, p, bytes, e));
 	if (back || !s->b.train)
 		done_with(s, l);
 	return 0;

@@ -134,7 +134,7 @@ int plan_try_experts(const struct profile *p, const struct plan_options *o, stru
 {
 	int size[SIZES], rc = 0;
 	struct search s = { .p = p, .o = o, .best = best };
-	if (!plan_knows_experts(p) || p->devices < 2 || o->pass || !o->groups ||
+	if (!plan_knows_experts(p) || p->devices < 2 || o->pass || !o->groups || o->must_use >= 0 ||
 	    o->recompute == PLAN_RECOMPUTE_ALWAYS || (o->sched && !o->sched->turns) ||
 	    p->experts > PROFILE_MAX_EXPERTS)
 		return 0;

@@ -199,8 +199,8 @@ int cost_groups(struct cost *c, struct pipe *q, struct err *e)
 			cost_shares(q->stage[k].group, share + at);
 		at += members[k];
 	}
-	*h = (struct sched_shape){ q->stages, q->chunks,      q->microbatches, members,
-				   share,     parts_of(c, q), gather,          streams, NULL };
+	*h = (struct sched_shape){ q->stages,      q->chunks, q->microbatches, members, share,
+				   parts_of(c, q), gather,    streams,         NULL };
 	q->shape = h;
 	return 0;
 }

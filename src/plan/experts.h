@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* experts.h - plans in which experts are on other devices than the rest of their layers.
  *
- * Letters as in cost.h, of a layer and a microbatch: x what experts take of f and b on a device, all
- * rows being there; w the share of rows whose experts a member has.
+ * Letters as in cost.h, of a layer and a microbatch: x what experts take of f and b on a device,
+ * all rows being there; w the share of rows whose experts a member has.
  *   home    ROUTE f - x, BACK_ROUTE b - x; its own experts w x
  *   others  EXPERTS w x of their device
  *   rows    w m T K C wire_bytes there and as many back; the same for gradients

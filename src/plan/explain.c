@@ -334,8 +334,8 @@ static void put_proof(const struct plan_options *o, struct buf *b)
 		 o->groups ? "tried too, but not all of them" : "not tried (--no-groups)");
 }
 
-/* "Experts of layers 8 to 31 on old1 (40 of 64) and old2 (24), attention on new: 1.9 times the speed
- * of the fastest pipeline, which takes 4980 ms." */
+/* "Experts of layers 8 to 31 on old1 (40 of 64), old2 (24 of 64); attention on new: 1.90 times the
+ * speed of the fastest pipeline, which takes 4980 ms." */
 static void put_experts(const struct profile *p, const struct plan *plan, int k,
 			const struct plan_rival *r, struct buf *b)
 {

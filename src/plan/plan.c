@@ -625,8 +625,6 @@ static int with_reducer(const struct planner *pl, const struct profile *p,
 	TRY(choose_order(pl, p, o, out, e));
 	const double said = out->predicted_ms, before = out->simulated_ms;
 	int rc = pl->chooses_rest && out->fits ? choose_reducer(p, o, out, e) : 0;
-	if (rc >= 0 && pl->chooses_rest && o->must_use < 0)
-		rc = plan_try_experts(p, o, out, e);
 	if (rc < 0)
 		plan_release(out);
 	else if (said == before)

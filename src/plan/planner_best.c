@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "plan/experts.h"
 #include "plan/search.h"
 
 /* simulated instructions of the heuristics; branch and bound gets a part of it that depends
@@ -160,7 +161,11 @@ static int plan_best(const struct profile *p, const struct plan_options *o, stru
 		TRYOUT(consider_groups(p, o, effort / 4, out, &found, e));
 	else if (o->groups && p->devices > 1 && !o->offload)
 		TRYOUT(consider_many(p, o, effort / 4, out, &found, e));
-	rc = found ? polish_groups(p, o, effort / 20, out, e) : search_nothing_fits(&s, e);
+	rc = found ? polish_groups(p, o, effort / 20, out, e) : 0;
+	if (rc >= 0)
+		rc = plan_try_experts(p, o, out, e);
+	if (rc >= 0 && !out->stages)
+		rc = search_nothing_fits(&s, e);
 out:
 	search_release(&s);
 	return rc;

@@ -179,7 +179,7 @@ struct sched {
 	/* the model's last chunk has the forwards of all microbatches before its first backward;
 	 * with others of one chunk each forward is followed by its backward there */
 	bool forwards_first;
-	bool turns;   /* only of use where experts are elsewhere */
+	bool turns; /* only of use where experts are elsewhere */
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);
@@ -242,7 +242,7 @@ bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, in
 
 const char *instr_name(enum instr_kind k); /* "forward", "send_act", ... */
 bool instr_sends(enum instr_kind k);
-bool instr_is_of_group(enum instr_kind k); /* SEND_SUMS to RELEASE */
+bool instr_is_of_group(enum instr_kind k);                /* SEND_SUMS to RELEASE */
 static inline bool instr_is_of_experts(enum instr_kind k) /* ROUTE to RECV_ROW_GRADS */
 {
 	return k >= INSTR_ROUTE && k <= INSTR_RECV_ROW_GRADS;

@@ -51,7 +51,7 @@ struct param {
 	bool replica;
 	/* Another member has it (model/deal.h): here it has a name and a shape, and nothing else. */
 	bool away;
-	int holder; /* of an expert that is dealt: the place of that member; else DEAL_HOME */
+	int holder; /* of an expert that is dealt: the place of who has it; else DEAL_HOME */
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	/* float32 master of what is owned; NULL when frozen and of a replica. It is store[0], which

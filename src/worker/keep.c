@@ -41,7 +41,8 @@ int worker_save_state(struct worker *w, const struct frame *f, struct err *e)
 {
 	w->orders.step = f->step;
 	beat_round(&w->beat, f->step);
-	if (!plan_place(&w->plan) || w->sum.shared || w->model.deal) /* else the others have the same */
+	/* else the others have the same */
+	if (!plan_place(&w->plan) || w->sum.shared || w->model.deal)
 		TRY(worker_model_send(&w->model, &w->orders, w->env->net, e));
 	return orders_say(&w->orders, FRAME_SAVED, 0, NULL, 0, e);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_rows.c - rows of tokens between the members of a group, on their way to experts and
- * back; see exchange.h. The layer of the stage is the frame's `chunk`. */
-#include "engine/exchange_parts.h"
+/* rows.c - see rows.h. The layer of the stage is the frame's `chunk`. */
+#include "pass/rows.h"
 
 #include "base/err.h"
+#include "engine/exchange_parts.h"
 
 static enum frame_kind kind_of(const struct instr *i)
 {
@@ -11,8 +11,8 @@ static enum frame_kind kind_of(const struct instr *i)
 									: FRAME_ROW_GRADS;
 }
 
-int exchange_rows_room(struct exchange *x, const struct instr *i, size_t bytes, unsigned char **p_p,
-		       struct err *e)
+int rows_room(struct exchange *x, const struct instr *i, size_t bytes, unsigned char **p_p,
+	      struct err *e)
 {
 	TRY(exchange_flush(x, e));
 	unsigned char *p = link_buffer(x->beside.peer[i->place].link, FRAME_HEADER + bytes);
@@ -20,8 +20,8 @@ int exchange_rows_room(struct exchange *x, const struct instr *i, size_t bytes, 
 	return p ? 0 : err_nomem(e, bytes, "rows to send");
 }
 
-int exchange_send_rows(struct exchange *x, const struct instr *i, unsigned char *payload,
-		       size_t bytes, struct err *e)
+int rows_send(struct exchange *x, const struct instr *i, unsigned char *payload, size_t bytes,
+	      struct err *e)
 {
 	const struct peer *to = &x->beside.peer[i->place];
 	unsigned char *p = payload - FRAME_HEADER;
@@ -44,8 +44,8 @@ int exchange_send_rows(struct exchange *x, const struct instr *i, unsigned char 
 	return exchange_hand_over(x, to, p, n, FLOW_TO_GROUP, e);
 }
 
-int exchange_receive_rows(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
-			  const unsigned char **p_p, size_t *bytes_p, struct err *e)
+int rows_receive(struct exchange *x, const struct instr *i, struct net_msg *msg_p,
+		 const unsigned char **p_p, size_t *bytes_p, struct err *e)
 {
 	struct frame f = { 0 };
 	const struct exchange_want w = { kind_of(i), (uint32_t)i->microbatch, (uint16_t)i->part,
