@@ -49,9 +49,9 @@ struct param {
 	/* Another parameter of this name owns value and optimizer state: its value comes from
 	 * there, its gradient is added to the one there. Never updated, counted or saved. */
 	bool replica;
-	/* Another member has it (model/deal.h): here it has a name and a shape, and nothing else. */
+	/* Another member has it (model/deal.h): here it has a name and a shape, nothing else. */
 	bool away;
-	int holder; /* of an expert that is dealt: the place of who has it; else DEAL_HOME */
+	int holder; /* of a dealt expert: the place of who has it; else DEAL_HOME */
 	struct weight w;
 	struct dev_buf *store[5]; /* what `w` refers to; owned */
 	/* float32 master of what is owned; NULL when frozen and of a replica. It is store[0], which
