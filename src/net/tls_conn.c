@@ -12,13 +12,11 @@
 #include "base/mem.h"
 #include "net/shm_memory.h"
 #include "net/shm_pass.h"
+#include "net/tls_out.h"
 
 enum {
-	STAGE = 16 << 10,     /* one TLS record */
-	AHEAD = 64 << 10,     /* plain reads of less than this are made at once */
-	TURN = 1 << 20,       /* bytes each way before others have their turn */
-	PLAIN_MOST = 1 << 18, /* bytes of one plain write */
-	ACCEPTS = 256,        /* links that wait for net_accept */
+	AHEAD = 64 << 10, /* plain reads of less than this are made at once */
+	ACCEPTS = 256,    /* links that wait for net_accept */
 };
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -78,23 +76,11 @@ void conn_reset(struct conn *c)
 	c->near = c->waits = c->held = c->inside = c->agreed = false;
 }
 
-static void drop_out(struct conn *c)
-{
-	struct net_node *list = c->out;
-	c->out = NULL;
-	c->out_end = &c->out;
-	c->direct = false;
-	for (struct net_node *next; list; list = next) {
-		next = list->next;
-		net_node_done(list);
-	}
-}
-
 static void gone(struct conn *c)
 {
 	c->state = CONN_GONE;
 	conn_reset(c);
-	drop_out(c);
+	out_drop(c);
 	if (c->mem_out)
 		shm_out_end(c->mem_out);
 	if (c->mem_in)
@@ -127,8 +113,6 @@ static void wrong(struct conn *c, const char *what)
 	snprintf(text, sizeof text, "the peer does not follow the protocol of links (%s)", what);
 	conn_break(c, ERR_PROTOCOL, text);
 }
-
-static bool is_up(const struct conn *c) { return c->state == CONN_UP || c->state == CONN_LEAVING; }
 
 /* A connection that is not up ends. Dialled: the hub decides whether to try again. Accepted: the
  * peer may still read the reason. */
@@ -167,184 +151,6 @@ static bool accept_key(void *conn, const char *key)
 	return false;
 }
 
-/* ---- out ------------------------------------------------------------------------------------ */
-
-static int64_t put(struct conn *c, const void *p, size_t n)
-{
-	if (c->stage_fd >= 0)
-		return pass_write(&c->io, p, n, &c->stage_fd);
-	return c->crypt ? crypt_write(c->crypt, p, n)
-			: crypt_plain_write(&c->io, p, n < PLAIN_MOST ? n : PLAIN_MOST);
-}
-
-static bool stage_head(struct conn *c, enum head_type type, uint64_t a, uint64_t b)
-{
-	if (c->stage_cap - c->stage_n < HEAD_BYTES)
-		return false;
-	head_write(c->stage + c->stage_n, type, a, b);
-	c->stage_n += HEAD_BYTES;
-	return true;
-}
-
-static void next_out(struct conn *c)
-{
-	struct net_node *node = c->out;
-	c->out = node->next;
-	if (!c->out)
-		c->out_end = &c->out;
-	net_node_done(node);
-}
-
-/* Stages the head of a message in shared memory, behind the heads that the peer needs first. false:
- * there is no room for that now. */
-static bool stage_shared(struct conn *c, struct net_node *node)
-{
-	int64_t number;
-	int fd;
-	uint64_t size;
-	if (c->stage_fd >= 0 || c->stage_cap - c->stage_n < 4 * HEAD_BYTES)
-		return false;
-	while (c->stage_cap - c->stage_n >= 4 * HEAD_BYTES &&
-	       (number = shm_out_given_up(c->mem_out)) >= 0)
-		stage_head(c, HEAD_DROP, 0, (uint64_t)number);
-	if (c->stage_cap - c->stage_n < 4 * HEAD_BYTES)
-		return false;
-	number = shm_out_send(node->room, &fd, &size);
-	if (fd >= 0)
-		stage_head(c, HEAD_MEMORY, size, (uint64_t)number);
-	c->stage_fd = fd;
-	stage_head(c, HEAD_SHARED, node->size, (uint64_t)number);
-	c->count.sent += net_cost(node->size);
-	c->out = node->next;
-	if (!c->out)
-		c->out_end = &c->out;
-	net_node_free(node); /* the bytes are the receiver's */
-	return true;
-}
-
-/* Heads and whole small messages, until a message begins that does not fit. */
-static void stage_messages(struct conn *c)
-{
-	while (c->out) {
-		struct net_node *node = c->out;
-		const bool credit = node->at == CONN_CREDIT;
-		if (node->room) {
-			if (!stage_shared(c, node))
-				return;
-			continue;
-		}
-		if (!stage_head(c, credit ? HEAD_CREDIT : HEAD_MESSAGE, node->size, 0))
-			return;
-		if (credit) {
-			c->count.told += node->size;
-			next_out(c);
-			continue;
-		}
-		size_t room = c->stage_cap - c->stage_n, k = node->size < room ? node->size : room;
-		if (k)
-			memcpy(c->stage + c->stage_n, node->data, k);
-		c->stage_n += k;
-		c->count.sent += net_cost(node->size);
-		c->sent = k;
-		if (k < node->size) {
-			c->direct = true;
-			return;
-		}
-		next_out(c);
-	}
-	if (c->bye_due && stage_head(c, HEAD_BYE, 0, 0)) {
-		c->bye_due = false;
-		c->left_at = c->now;
-	}
-}
-
-/* Whether the rest of the message that is under way goes by itself: encrypted, less than a record
- * is staged, so that the next message fills the record up. */
-static bool goes_direct(const struct conn *c)
-{
-	return c->direct && !(c->crypt && c->out->size - c->sent < STAGE);
-}
-
-static void stage_rest(struct conn *c)
-{
-	struct net_node *node = c->out;
-	size_t k = node->size - c->sent;
-	memcpy(c->stage + c->stage_n, (char *)node->data + c->sent, k);
-	c->stage_n += k;
-	c->direct = false;
-	next_out(c);
-}
-
-/* From here on the connection goes without encryption; the peer's key is proven. */
-static void go_plain(struct conn *c)
-{
-	crypt_free(c->crypt);
-	c->crypt = NULL;
-}
-
-/* What goes next, into the empty stage; false when there is nothing. */
-static bool fill_stage(struct conn *c)
-{
-	const struct net_options *o = &c->net->o;
-	c->stage_n = c->stage_at = 0;
-	if (c->direct)
-		stage_rest(c);
-	if (c->hello_due)
-		c->hello_due = !stage_head(
-			c, (c->accepted ? c->agreed : c->inside) ? HEAD_HELLO_MESH : HEAD_HELLO,
-			o->window, o->max_message);
-	if (c->agreed && c->crypt && c->stage_n)
-		return true; /* HELLO alone: it is the last that is encrypted */
-	if (!is_up(c) || c->stage_cap < STAGE)
-		return c->stage_n > 0;
-	if (c->alive_due)
-		c->alive_due = !stage_head(c, HEAD_ALIVE, 0, 0);
-	if (c->ping_due)
-		c->ping_due = !stage_head(c, HEAD_PING, 0, 0);
-	stage_messages(c);
-	return c->stage_n > 0;
-}
-
-/* A connection that takes no more bytes is still read to its end: the peer's last heads, which may
- * say why, are still to come. */
-static void write_some(struct conn *c)
-{
-	size_t done = 0;
-	c->blocked = c->more_out = false;
-	while (done < TURN && !c->mute) {
-		int64_t k;
-		if (c->stage_at < c->stage_n) {
-			k = put(c, c->stage + c->stage_at, c->stage_n - c->stage_at);
-			c->stage_at += k > 0 ? (size_t)k : 0;
-		} else if (c->agreed && c->crypt && !c->hello_due) {
-			go_plain(c);
-			continue;
-		} else if (goes_direct(c)) {
-			struct net_node *node = c->out;
-			k = put(c, (char *)node->data + c->sent, node->size - c->sent);
-			c->sent += k > 0 ? (size_t)k : 0;
-			if (c->sent == node->size) {
-				c->direct = false;
-				next_out(c);
-			}
-		} else if (fill_stage(c)) {
-			continue;
-		} else {
-			k = c->crypt ? crypt_flush(c->crypt) : 1;
-			c->blocked = k == IO_LATER;
-			c->mute = k < 0;
-			return;
-		}
-		if (k == IO_LATER) {
-			c->blocked = true;
-			return;
-		}
-		c->mute = k < 0;
-		done += k > 0 ? (size_t)k : 0;
-	}
-	c->more_out = !c->mute;
-}
-
 /* ---- in ------------------------------------------------------------------------------------- */
 
 /* Bytes from a Unix socket, with the descriptors that come along. */
@@ -361,7 +167,7 @@ static int64_t near_read(struct conn *c, void *p, size_t n)
 
 static int64_t read_plain(struct conn *c, void *p, size_t n)
 {
-	return c->near && is_up(c) ? near_read(c, p, n) : crypt_plain_read(&c->io, p, n);
+	return c->near && conn_is_up(c) ? near_read(c, p, n) : crypt_plain_read(&c->io, p, n);
 }
 
 static int64_t get(struct conn *c, void *p, size_t n)
@@ -428,7 +234,7 @@ static bool agrees(const struct conn *c, const struct head *h)
 static void comes_up(struct conn *c, const struct head *h)
 {
 	const struct net_options *o = &c->net->o;
-	unsigned char *stage = mem_alloc(STAGE);
+	unsigned char *stage = mem_alloc(OUT_STAGE);
 	if (c->accepted && stage && net_waiting(c->net) < ACCEPTS) {
 		c->link = net_link_new(c->net, c->from, c->keys ? c->peer : "");
 		if (c->link)
@@ -444,7 +250,7 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->stage_n -= c->stage_at;
 	c->stage_at = 0;
 	c->stage = stage;
-	c->stage_cap = STAGE;
+	c->stage_cap = OUT_STAGE;
 	c->io.known = !c->unproven;
 	/* an unproven one says too little to need buffers */
 	c->waits = c->accepted && o->before_take && !c->unproven;
@@ -463,7 +269,7 @@ static void comes_up(struct conn *c, const struct head *h)
 				   : "TCP";
 	pthread_mutex_unlock(&c->net->lock);
 	if (c->agreed && !c->accepted)
-		go_plain(c); /* the peer has all that was encrypted */
+		out_go_plain(c); /* the peer has all that was encrypted */
 	const uint64_t smaller = h->a < o->window ? h->a : o->window;
 	c->slack = c->near ? net_slack_near(smaller) : net_slack(o->window);
 	c->count = (struct head_count){ .window = o->window,
@@ -534,10 +340,10 @@ static void on_head(struct conn *c)
 	struct head h;
 	const char *bad = head_read(c->head, &h);
 	c->head_n = 0;
-	c->held = !bad && is_up(c) && holds(c, &h);
+	c->held = !bad && conn_is_up(c) && holds(c, &h);
 	if (c->held)
 		return;
-	if (!is_up(c)) {
+	if (!conn_is_up(c)) {
 		if (bad)
 			fails(c, END_STRANGE);
 		else if (h.type == HEAD_HELLO ||
@@ -596,7 +402,7 @@ static void on_end(struct conn *c, int how)
 /* On a connection without a key: whether the peer, which then has one, begins with TLS. */
 static bool looks_like_tls(const struct conn *c)
 {
-	return !c->crypt && !c->near && !is_up(c) && c->head_n &&
+	return !c->crypt && !c->near && !conn_is_up(c) && c->head_n &&
 	       (c->head[0] == 0x16 || c->head[0] == 0x15);
 }
 
@@ -605,7 +411,7 @@ static void read_some(struct conn *c)
 	unsigned char dropped[4096];
 	size_t done = 0;
 	c->more_in = false;
-	while (done < TURN && !c->held && (c->state == CONN_GREETING || is_up(c))) {
+	while (done < OUT_TURN && !c->held && (c->state == CONN_GREETING || conn_is_up(c))) {
 		int64_t k;
 		if (c->skip) {
 			k = get(c, dropped, c->skip < sizeof dropped ? c->skip : sizeof dropped);
@@ -641,7 +447,7 @@ static void read_some(struct conn *c)
 		}
 		done += (size_t)k;
 	}
-	c->more_in = is_up(c) && !c->held;
+	c->more_in = conn_is_up(c) && !c->held;
 }
 
 /* The link waits no longer. */
@@ -729,12 +535,12 @@ void conn_work(struct conn *c, bool readable, int64_t now)
 	c->now = now;
 	if (c->state == CONN_SHAKING)
 		shake(c);
-	if (readable && (c->state == CONN_GREETING || is_up(c)))
+	if (readable && (c->state == CONN_GREETING || conn_is_up(c)))
 		read_some(c);
 	if (c->refusal_due)
 		refuse(c);
-	if (c->state == CONN_GREETING || is_up(c))
-		write_some(c);
+	if (c->state == CONN_GREETING || conn_is_up(c))
+		out_write(c);
 	if (c->state == CONN_DRAINING)
 		drain(c);
 }
@@ -762,7 +568,7 @@ bool conn_push(struct conn *c, struct net_node *node, bool *more_p)
 	*c->out_end = node;
 	c->out_end = &node->next;
 	if (!c->blocked && !c->mute)
-		write_some(c);
+		out_write(c);
 	*more_p = !c->mute && (c->blocked || c->more_out);
 	return true;
 }
@@ -770,7 +576,7 @@ bool conn_push(struct conn *c, struct net_node *node, bool *more_p)
 void conn_take(struct conn *c, int64_t now)
 {
 	c->now = now;
-	if (!c->waits || !is_up(c))
+	if (!c->waits || !conn_is_up(c))
 		return;
 	if (make_buffers(c))
 		go_on(c);

@@ -123,6 +123,11 @@ struct conn {
 	bool closed; /* the hub is done with it: nothing is taken any more */
 };
 
+static inline bool conn_is_up(const struct conn *c)
+{
+	return c->state == CONN_UP || c->state == CONN_LEAVING;
+}
+
 /* NULL: memory is out. `keys` NULL: plain. */
 struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *log);
 void conn_free(struct conn *c); /* closes the socket */

@@ -17,9 +17,8 @@
 #include "net/address.h"
 #include "net/inside.h"
 #include "net/shm_meet.h"
-#include "net/shm_memory.h"
-#include "net/tls_conn.h"
 #include "net/tls_dial.h"
+#include "net/tls_hub_priv.h"
 
 #define MS ((int64_t)1000000)
 #define SECOND (1000 * MS)
@@ -29,185 +28,6 @@
 #define GUESTS_MOST (100 * MS) /* saved up to this, */
 #define GUESTS_TURN (MS / 5)   /* and after this links are looked at in between */
 enum { EVENTS = 64, ACCEPT_TURN = 16 };
-
-struct hub {
-	struct net *net;
-	struct crypt_ctx *keys; /* NULL: without encryption */
-	pthread_t thread;
-	int wake_fd, all, guests; /* epoll: everything; strangers */
-	/* under the lock: */
-	pthread_mutex_t lock;
-	struct conn *told;  /* something for the thread to look at */
-	struct conn *fresh; /* dialled, not seen by the thread yet */
-	bool asleep, busy, quit;
-	int64_t quit_by;
-	struct listeners {
-		int tcp, near; /* -1: none */
-		char path[MEET_PATH];
-	} fresh_listeners;
-	/* the thread's own: */
-	struct conn *conns;
-	struct listeners listeners;
-	bool quitting, more, guests_wait;
-	unsigned strangers;
-	int64_t now, next_timer, guests_time, guests_at;
-	struct log_limit log;
-};
-
-/* ---- what users' calls do ------------------------------------------------------------------- */
-
-/* Under the lock. */
-static void wake(struct hub *h)
-{
-	uint64_t one = 1;
-	h->busy = true;
-	if (!h->asleep)
-		return;
-	h->asleep = false;
-	while (write(h->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-		;
-}
-
-static void tell(struct conn *c)
-{
-	if (!c->told) {
-		c->told = true;
-		c->next_told = c->hub->told;
-		c->hub->told = c;
-	}
-	wake(c->hub);
-}
-
-/* Under the lock: whether this thread may write to the connection, which it then holds. */
-static bool claim(struct conn *c)
-{
-	return __atomic_load_n(&c->mem_out, __ATOMIC_RELAXED) && !c->closed && !c->shut &&
-	       !c->fresh && !c->told && pthread_mutex_trylock(&c->own) == 0;
-}
-
-/* Under the lock, with the connection: writes the node, and gives both back. false: it was not
- * possible, the node is still the caller's. */
-static bool write_now(struct conn *c, struct net_node *node)
-{
-	bool more = false;
-	pthread_mutex_unlock(&c->hub->lock);
-	bool taken = conn_push(c, node, &more);
-	pthread_mutex_unlock(&c->own);
-	if (more) {
-		pthread_mutex_lock(&c->hub->lock);
-		tell(c);
-		pthread_mutex_unlock(&c->hub->lock);
-	}
-	return taken;
-}
-
-void *hub_buffer(struct link *l, size_t bytes)
-{
-	struct conn *c = l->priv;
-	struct shm_out *m = __atomic_load_n(&c->mem_out, __ATOMIC_ACQUIRE);
-	return m && bytes >= SHM_LEAST ? shm_out_buffer(m, bytes) : NULL;
-}
-
-void hub_send(struct link *l, struct net_node *node)
-{
-	struct conn *c = l->priv;
-	node->next = NULL;
-	conn_share(c, node);
-	pthread_mutex_lock(&c->hub->lock);
-	if (claim(c)) {
-		if (write_now(c, node))
-			return;
-		pthread_mutex_lock(&c->hub->lock);
-	}
-	bool closed = c->closed;
-	if (!closed) {
-		*c->fresh_end = node;
-		c->fresh_end = &node->next;
-		tell(c);
-	}
-	pthread_mutex_unlock(&c->hub->lock);
-	if (closed)
-		net_node_done(node);
-}
-
-void hub_taken(struct link *l, uint64_t cost)
-{
-	struct conn *c = l->priv;
-	pthread_mutex_lock(&c->hub->lock);
-	c->untold += cost;
-	if (c->closed || c->untold <= c->slack) {
-		pthread_mutex_unlock(&c->hub->lock);
-		return;
-	}
-	struct net_node *credit = c->mem_out ? net_node_new(c->net->pool) : NULL;
-	if (credit && claim(c)) {
-		credit->at = CONN_CREDIT;
-		credit->size = c->untold;
-		c->untold = 0;
-		if (write_now(c, credit))
-			return;
-		pthread_mutex_lock(&c->hub->lock);
-		c->untold += credit->size;
-	}
-	tell(c);
-	pthread_mutex_unlock(&c->hub->lock);
-	if (credit)
-		net_node_free(credit);
-}
-
-void hub_shut(struct link *l)
-{
-	struct conn *c = l->priv;
-	pthread_mutex_lock(&c->hub->lock);
-	if (!c->closed && !c->shut) {
-		c->shut = true;
-		tell(c);
-	}
-	pthread_mutex_unlock(&c->hub->lock);
-}
-
-void hub_take(struct link *l)
-{
-	struct conn *c = l->priv;
-	pthread_mutex_lock(&c->hub->lock);
-	if (!c->closed && !c->taken) {
-		c->taken = true;
-		tell(c);
-	}
-	pthread_mutex_unlock(&c->hub->lock);
-}
-
-void hub_freed(struct link *l) { conn_free(l->priv); }
-
-void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
-{
-	pthread_mutex_lock(&h->lock);
-	h->fresh_listeners = (struct listeners){ .tcp = fd, .near = near_fd };
-	snprintf(h->fresh_listeners.path, MEET_PATH, "%s", path);
-	wake(h);
-	pthread_mutex_unlock(&h->lock);
-}
-
-int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
-	     struct err *e)
-{
-	struct conn *c = conn_new(h->net, h->keys, &h->log);
-	if (!c)
-		return err_nomem(e, sizeof *c, "a connection");
-	c->hub = h;
-	c->link = l;
-	c->to_n = *to ? address_socket(to, &c->to) : 0;
-	snprintf(c->meet, sizeof c->meet, "%s", meet);
-	c->source_n = *source ? address_socket(source, &c->source) : 0;
-	c->dial_deadline = l->dial_deadline;
-	l->priv = c;
-	pthread_mutex_lock(&h->lock);
-	c->next = h->fresh;
-	h->fresh = c;
-	wake(h);
-	pthread_mutex_unlock(&h->lock);
-	return 0;
-}
 
 /* ---- watching ------------------------------------------------------------------------------- */
 
@@ -729,7 +549,7 @@ void hub_close(struct net *n, double linger)
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
 	h->quit_by = net_in(linger);
-	wake(h);
+	hub_wake(h);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->thread, NULL);
 	hub_free(h);
