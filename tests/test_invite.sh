@@ -141,5 +141,24 @@ kill $one
 wait $one || { cp "$tmp/worker.b.err" "$tmp/err"; false; }
 check "Ctrl-C ends a worker that waits"
 kill $two 2>/dev/null
+wait $two 2>/dev/null
+
+# ---- a token in other hands: 'n' has got the one that was meant for 'd' ----
+token --name study
+on n timeout 30 "$hs" worker --join "$token" >"$tmp/out" 2>"$tmp/err" && wait $inviting
+check "who has the token joins with it, once"
+grep -q '^study has joined$' "$tmp/token"
+check "and invite says that somebody has"
+stolen=$token
+token
+refused d "does not accept this invitation" "$stolen"
+check "the machine that was meant is refused, and so knows that another one was there"
+on c "$hs" peers remove study && kill -0 $inviting
+begin "$tmp/thief" n timeout 20 "$hs" worker --device cpu
+thief=$!
+until_ok 20 grep -q "does not know this machine's key: it was removed" "$tmp/thief.err"
+check "taken out of the peers, the other one is refused too"
+kill $thief $inviting 2>/dev/null
+wait $thief $inviting 2>/dev/null
 echo "1..$n"
 exit $failed

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,12 +24,14 @@
 struct way {
 	const char *transport, *address;
 	bool keys;
+	unsigned connections;
 };
 
 static const struct way ways[] = {
-	{ "loop", NULL, false },         { "loop", NULL, true },
-	{ "tls", "127.0.0.1:0", false }, { "tls", "127.0.0.1:0", true },
-	{ "shm", "127.0.0.1:0", false }, { "shm", "127.0.0.1:0", true },
+	{ "loop", NULL, false, 0 },         { "loop", NULL, true, 0 },
+	{ "tls", "127.0.0.1:0", false, 0 }, { "tls", "127.0.0.1:0", true, 0 },
+	{ "shm", "127.0.0.1:0", false, 0 }, { "shm", "127.0.0.1:0", true, 0 },
+	{ "tls", "127.0.0.1:0", false, 2 }, { "tls", "127.0.0.1:0", true, 3 },
 };
 
 struct ends {
@@ -36,6 +39,7 @@ struct ends {
 	struct link *la, *lb;
 	struct key_pair ka, kb;
 	char at[NET_ADDRESS];
+	bool untaken; /* further connections come with link_take() */
 };
 
 static struct err err;
@@ -52,6 +56,8 @@ static void open_ends(struct ends *x, const struct way *w, struct net_options o)
 	memset(x, 0, sizeof *x);
 	OK(key_pair_generate(&x->ka, &err));
 	OK(key_pair_generate(&x->kb, &err));
+	o.connections = w->connections;
+	x->untaken = o.before_take > 0;
 	o.key = w->keys ? &x->ka : NULL;
 	OK(net_open(w->transport, &o, &x->a, &err));
 	o.key = w->keys ? &x->kb : NULL;
@@ -69,6 +75,14 @@ static void join_ends(struct ends *x, const struct way *w)
 {
 	OK(net_connect(x->b, x->at, w->keys ? x->ka.pub : NULL, SOON, &x->lb, &err));
 	assert_int_equal(net_accept(x->a, SOON, &x->la, &err), 1);
+	for (int64_t until = SOON; w->connections && !x->untaken && clock_now() < until;
+	     usleep(1000)) {
+		struct link_stats a, b;
+		link_stats(x->la, &a);
+		link_stats(x->lb, &b);
+		if (a.connections == w->connections && b.connections == w->connections)
+			break;
+	}
 }
 
 static void ends_up(struct ends *x, const struct way *w, struct net_options o)

@@ -393,6 +393,20 @@ static void answer_clocks(struct link *coordinator, uint64_t job)
 	}
 }
 
+static bool holds(const struct frame *f, const char *text)
+{
+	return memmem(f->payload, f->size, text, strlen(text)) != NULL;
+}
+
+/* What a member learns from PLAN: who the others are and where; nothing of the coordinator's files,
+ * and of no machine that takes no part. */
+static void what_a_plan_tells(const struct site *s, const struct frame *f)
+{
+	assert_true(holds(f, "boxb") && holds(f, "127.0.0.3") && holds(f, key[B].pub));
+	assert_false(holds(f, s->t.dir) || holds(f, "job.yaml") || holds(f, "boxd") ||
+		     holds(f, key[D].pub));
+}
+
 static void the_wrong_neighbour(void **state)
 {
 	(void)state;
@@ -410,6 +424,7 @@ static void the_wrong_neighbour(void **state)
 	struct net_msg m;
 	struct frame f;
 	hear(coordinator, FRAME_PLAN, &m, &f);
+	what_a_plan_tells(&s, &f);
 	uint64_t job = f.job;
 	assert_true(job == c.job);
 	net_msg_release(&m);

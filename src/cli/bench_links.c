@@ -59,8 +59,8 @@ int bench_links_here(bool json, struct err *e)
 	size_t n = 0;
 	TRY(net_bench_loopback(sizes, SIZES, seconds, row, &n, e));
 	return print_links(
-		"Links on loopback (tls: what several machines use; shm: processes of one "
-		"machine; loop: threads of one process)",
+		"Links on loopback (tls: what several machines use, x2 over two connections "
+		"(links_per_peer); shm: processes of one machine; loop: threads of one process)",
 		row, n, json, e);
 }
 
@@ -68,14 +68,15 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 {
 	char host[NET_ADDRESS], heading[NET_ADDRESS + 32], path[PATH_MAX];
 	struct key_pair key;
-	struct net_bench_place at = { .host = host, .peer = o->peer, .plain = o->plain };
+	struct net_bench_place at = { .host = host, .peer = o->peer, .plain = o->plain,
+				       .connections = (unsigned)o->connections };
 	if (o->serve && o->to)
 		return err_set(e, ERR_USAGE,
 			       "--serve and --to: one machine serves, the other measures");
 	address_parts(o->serve ? o->serve : o->to, host, &at.port);
 	if (!host[0] || !at.port || at.port > 65536 - NET_BENCH_PORTS)
 		return err_set(e, ERR_USAGE,
-			       "%s: HOST:PORT was expected; this port and the next two are used",
+			       "%s: HOST:PORT was expected; this port and the next three are used",
 			       o->serve ? o->serve : o->to);
 	if (o->peer) {
 		TRY(key_path(o->key_file, path, sizeof path, e));

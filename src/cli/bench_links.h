@@ -4,6 +4,7 @@
 #define HS_CLI_BENCH_LINKS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct err;
 
@@ -11,6 +12,7 @@ struct bench_links {
 	const char *serve, *to;      /* HOST:PORT, one of the two */
 	const char *peer, *key_file; /* NULL: raw TCP only; where keygen puts it */
 	bool plain;                  /* links without encryption too */
+	int64_t connections;         /* of a link in the row "tls xN" */
 };
 
 int bench_links_here(bool json, struct err *e);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "dev/dev_bench.h"
+#include "net/net.h"
 #include "runtime/runtime.h"
 #include "runtime/step_bench.h"
 
@@ -111,7 +112,7 @@ static const struct opt rows[] = {
 	  .kind = OPT_STR,
 	  .offset = AT(net.serve),
 	  .arg = "HOST:PORT",
-	  .help = "only this: answer one 'bench --to' of another machine, at this address; three "
+	  .help = "only this: answer one 'bench --to' of another machine, at this address; four "
 		  "ports in a row are used" },
 	{ .key = "to",
 	  .kind = OPT_STR,
@@ -135,6 +136,14 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = AT(net.plain),
 	  .help = "with serve and to, on both sides: links without encryption too" },
+	{ .key = "links_per_peer",
+	  .kind = OPT_INT,
+	  .offset = AT(net.connections),
+	  .def = "2",
+	  .lo = 2,
+	  .hi = NET_CONNECTIONS,
+	  .arg = "N",
+	  .help = "with to: connections of the link in the row 'tls xN'" },
 	{ .key = "together",
 	  .kind = OPT_BOOL,
 	  .offset = AT(together),

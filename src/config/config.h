@@ -242,6 +242,7 @@ struct config {
 	int snapshot_to;        /* enum config_snapshot */
 	bool insecure;
 	int encrypt; /* enum config_encrypt */
+	int64_t links_per_peer;
 	struct config_mesh mesh;
 	const char *key_file;   /* NULL: the default of `heteroshard keygen` */
 	const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/heteroshard */

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "config/names.h"
+#include "net/net.h"
 #include "sched/sched.h"
 
 #define FIELD(k) .key = #k, .offset = offsetof(struct config, k)
@@ -372,6 +373,10 @@ static const struct opt rows[] = {
 	     "mesh: a link between two machines of the mesh that reach each other directly is "
 	     "encrypted by WireGuard alone, and proves the keys of both ends as always; after "
 	     "'heteroshard mesh --apply' with this key"),
+	INT(links_per_peer, "1", 1, NET_CONNECTIONS,
+	    "connections of a link between two machines, each with a thread at both ends; more "
+	    "than 1 where the network is faster than one core encrypts; a link has as many as the "
+	    "end that wants more; inside a mesh with encrypt: mesh it has one"),
 	CUSTOM(mesh, "{range, port, ...}",
 	       "a WireGuard mesh between the machines ('heteroshard mesh', docs/mesh.md): range of "
 	       "addresses inside it (10.77.0.0/24; a list of one IPv4 and one IPv6 range), port "

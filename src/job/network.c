@@ -180,6 +180,7 @@ int network_open(const struct config *c, const char *listed, const struct networ
 	struct net_options o = { .peer_timeout = c->peer_timeout,
 				 .insecure = c->insecure,
 				 .mesh = c->encrypt == ENCRYPT_MESH,
+				 .connections = (unsigned)c->links_per_peer,
 				 .near = any,
 				 .before_take = NET_BEFORE_TAKE };
 	if (handed)

@@ -30,6 +30,7 @@ struct link *net_link_new(struct net *n, const char *address, const char *peer_k
 	l->peer_window = 64 << 10;
 	l->slack = net_slack(l->peer_window);
 	l->peer_max = UINT64_MAX;
+	l->connections = 1;
 	pthread_mutex_lock(&n->lock);
 	l->next = n->links;
 	l->prev = &n->links;
@@ -162,6 +163,13 @@ void net_link_credit(struct link *l, uint64_t cost)
 	pthread_mutex_unlock(&l->net->lock);
 }
 
+void net_link_connections(struct link *l, unsigned count)
+{
+	pthread_mutex_lock(&l->net->lock);
+	l->connections = count;
+	pthread_mutex_unlock(&l->net->lock);
+}
+
 /* ---- state ---------------------------------------------------------------------------------- */
 
 /* A dial that ran out of time is lost as soon as anybody looks. */
@@ -250,6 +258,7 @@ void link_stats(struct link *l, struct link_stats *s_p)
 	pthread_mutex_lock(&l->net->lock);
 	*s_p = l->stats;
 	s_p->in_flight = l->in_flight;
+	s_p->connections = l->connections;
 	pthread_mutex_unlock(&l->net->lock);
 }
 
@@ -372,8 +381,15 @@ static int send_until(struct link *l, void *data, size_t n, net_release_fn relea
 			l->stats.messages_out++;
 			break;
 		}
-		if (!began)
+		if (!began) {
 			began = clock_now();
+			if (net->t->waits) {
+				pthread_mutex_unlock(&net->lock);
+				net->t->waits(l);
+				pthread_mutex_lock(&net->lock);
+				continue;
+			}
+		}
 		if (!net_wait(net, deadline, l->dial_deadline)) {
 			rc = LINK_FULL;
 			break;

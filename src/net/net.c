@@ -71,6 +71,7 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
 	pthread_cond_init(&n->cond, &ca);
 	pthread_condattr_destroy(&ca);
+	net_want_connections(n, n->o.connections);
 	int rc = t->open(n, e);
 	if (rc < 0) {
 		pthread_cond_destroy(&n->cond);

@@ -35,6 +35,7 @@ struct net;
 struct link;
 struct net_transport;
 
+#define NET_CONNECTIONS 8
 #define NET_NOW ((int64_t)0)
 #define NET_FOREVER INT64_MAX
 int64_t net_in(double seconds); /* the deadline that many seconds from now */
@@ -73,6 +74,12 @@ struct net_options {
 	/* tls, with a key: a link whose both ends are in this machine's mesh (inside.h) proves its
 	 * keys and goes without encryption, where the other end says the same */
 	bool mesh;
+	/* tls: so many connections a link, 1 to NET_CONNECTIONS, where one of its two ends wants it,
+	 * each with a thread at both ends: for a network that is faster than one core encrypts.
+	 * Large messages go over all of them, in pieces. Not for links within a machine or a mesh.
+	 * 0: 1 */
+	unsigned connections;
+	bool adopt; /* and as many as a peer has wanted last */
 	struct net_knobs knobs; /* loop only */
 };
 
@@ -168,6 +175,8 @@ struct link_stats {
 	uint64_t queued_in;
 	/* time that waiting sends spent on a full link */
 	int64_t full_ns;
+	/* that carry it now */
+	unsigned connections;
 };
 
 enum link_state link_state(const struct link *l);

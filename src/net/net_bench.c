@@ -260,11 +260,43 @@ static int serve_way(struct way *w, struct err *e)
 	return rc == ERR_NET ? 0 : rc;
 }
 
-static int with_link(const struct net_bench_place *at, const char *transport, const char *address,
-		     bool keys, bool serve, int64_t deadline, struct net **n_p, struct link **l_p,
-		     struct err *e)
+/* The kinds of link in the order of their ports; the last ones, between threads of one process in
+ * this bench, have none. */
+static const struct {
+	const char *name, *transport; /* NULL: raw TCP */
+	bool keys;
+} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },
+			     { "plain", "tls", false },
+			     { "tls", "tls", true },
+			     { "tls x", "tls", true },
+			     { "shm", "shm", false },
+			     { "loop", "loop", false } };
+enum { SEVERAL = NET_BENCH_LINKS - 3, HERE, LOOP };
+static const char *const several[NET_CONNECTIONS + 1] = { "",       "",       "tls x2",
+							  "tls x3", "tls x4", "tls x5",
+							  "tls x6", "tls x7", "tls x8" };
+
+/* Until all connections of the link are up, or for some seconds. */
+static void wait_for_all(struct link *l, unsigned connections)
 {
-	struct net_options o = { .key = keys ? at->key : NULL, .insecure = !keys, .mesh = keys };
+	struct link_stats s;
+	for (int i = 0; i < 500; i++) {
+		link_stats(l, &s);
+		if (s.connections >= connections)
+			return;
+		usleep(10000);
+	}
+}
+
+static int with_link(const struct net_bench_place *at, int kind, const char *address, bool serve,
+		     int64_t deadline, struct net **n_p, struct link **l_p, struct err *e)
+{
+	const char *transport = kinds[kind].transport;
+	const bool keys = kinds[kind].keys, more = kind == SEVERAL && !serve;
+	struct net_options o = { .key = keys ? at->key : NULL,
+				 .insecure = !keys,
+				 .mesh = keys && kind != SEVERAL,
+				 .connections = more ? at->connections : 1 };
 	struct net *n;
 	TRY(net_open(transport, &o, &n, e));
 	int rc = 0;
@@ -277,6 +309,8 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 			rc = err_set(e, ERR_NET, "bench: %s: nobody connected in time", address);
 	} else {
 		rc = net_connect(n, address, keys ? at->peer : NULL, deadline, l_p, e);
+		if (rc == 0 && more)
+			wait_for_all(*l_p, at->connections);
 	}
 	if (rc < 0) {
 		net_close(n, 0);
@@ -285,18 +319,6 @@ static int with_link(const struct net_bench_place *at, const char *transport, co
 	*n_p = n;
 	return 0;
 }
-
-/* The kinds of link in the order of their ports; the last ones, between threads of one process in
- * this bench, have none. */
-static const struct {
-	const char *name, *transport; /* NULL: raw TCP */
-	bool keys;
-} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },
-			     { "plain", "tls", false },
-			     { "tls", "tls", true },
-			     { "shm", "shm", false },
-			     { "loop", "loop", false } };
-enum { HERE = NET_BENCH_LINKS - 2, LOOP };
 
 static bool wanted(const struct net_bench_place *at, int kind)
 {
@@ -315,8 +337,7 @@ static int open_way(const struct net_bench_place *at, int kind, bool serve, int6
 	else
 		snprintf(address, sizeof address, strchr(at->host, ':') ? "[%s]:%u" : "%s:%u",
 			 at->host, at->port + (unsigned)kind);
-	return with_link(at, kinds[kind].transport, address, kinds[kind].keys, serve, deadline, n_p,
-			 &w->link, e);
+	return with_link(at, kind, address, serve, deadline, n_p, &w->link, e);
 }
 
 static void close_way(struct way *w, struct net *n)
@@ -350,11 +371,16 @@ static int measure_kind(const struct net_bench_place *at, int kind, const uint64
 	struct way w;
 	struct net *net = NULL;
 	int rc = 0;
+	if (kind == SEVERAL && (at->connections < 2 || at->connections > NET_CONNECTIONS))
+		return err_set(e, ERR_USAGE, "bench: a link has 2 to %d connections",
+			       NET_CONNECTIONS);
 	TRY(open_way(at, kind, false, PATIENCE, &w, &net, e));
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rows[i] = (struct net_bench_row){ .link = kinds[kind].name };
 		if (w.link && !strcmp(link_way(w.link), "TCP in the mesh"))
 			rows[i].link = "mesh";
+		if (kind == SEVERAL)
+			rows[i].link = several[at->connections];
 		rc = measure_one(&w, data, sizes[i], seconds, at->one_process, &rows[i], e);
 	}
 	close_way(&w, net);
@@ -463,8 +489,8 @@ int net_bench_loopback(const uint64_t *sizes, size_t n, double seconds,
 	TRY(data_for(sizes, n, &data, e));
 	mem_free(data);
 	TRY(free_ports(&port, e));
-	struct net_bench_place serve = { "127.0.0.1", port, &key[0], key[1].pub, true, true },
-			       measure = { "127.0.0.1", port, &key[1], key[0].pub, true, true };
+	struct net_bench_place serve = { "127.0.0.1", port, &key[0], key[1].pub, true, 2, true },
+			       measure = { "127.0.0.1", port, &key[1], key[0].pub, true, 2, true };
 	struct server s = { .at = &serve, .kind = -1 };
 	pthread_t t;
 	int errnum = pthread_create(&t, NULL, serve_thread, &s);

@@ -3,7 +3,7 @@
  *
  * One side serves, the other measures; net_bench_loopback() runs both in threads of this process.
  * Rows are plain structs: printing is the command line's. NET_BENCH_PORTS ports in a row are used:
- * raw TCP, links without encryption, links with TLS. */
+ * raw TCP, links without encryption, links with TLS, links with TLS over several connections. */
 #ifndef HS_NET_NET_BENCH_H
 #define HS_NET_NET_BENCH_H
 
@@ -15,7 +15,7 @@ struct err;
 struct key_pair;
 
 struct net_bench_row {
-	const char *link; /* "tcp", "plain", "tls", "shm", "loop" */
+	const char *link; /* "tcp", "plain", "tls", "tls x2", "shm", "loop" */
 	uint64_t message; /* bytes of one message */
 	/* how many went in `seconds`, one way, until the receiver said that it has them all */
 	uint64_t messages;
@@ -35,10 +35,11 @@ struct net_bench_place {
 	/* measure links without encryption too: for comparison, on a network where that is all
 	 * right */
 	bool plain;
+	unsigned connections; /* of a link in the row "tls xN", 2 to 8; as the measuring end says */
 	bool one_process; /* both ends are in this process: its CPU time is that of both */
 };
 
-enum { NET_BENCH_LINKS = 5, NET_BENCH_PORTS = 3 }; /* most rows a message size gives; ports */
+enum { NET_BENCH_LINKS = 6, NET_BENCH_PORTS = 4 }; /* most rows a message size gives; ports */
 
 /* Serves one run of net_bench_measure(); ERR_NET when nobody came until `deadline`
  * (clock_now()). */

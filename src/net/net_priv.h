@@ -36,6 +36,9 @@ struct net_node {
 	void *ctx;
 	void *room;  /* the transport's */
 	bool shared; /* the bytes are in memory that the peer can change at any time */
+	/* tls_parallel.h: of a message that goes in pieces its length and number; bytes that have
+	 * not come, or pieces that have not gone */
+	uint64_t whole, number, missing;
 };
 
 struct net_pool *net_pool_new(uint64_t keep); /* keeps at most that many bytes of unused buffers */
@@ -71,6 +74,7 @@ struct net {
 	size_t nallowed, allowed_cap;
 	bool wake, listening, closing;
 	bool admits; /* net_admit() */
+	unsigned connections; /* as in struct net_options */
 	/* the transport's: it was said that links within this machine go over TCP */
 	bool near_said;
 };
@@ -96,6 +100,7 @@ struct link {
 	int64_t dial_deadline;
 	uint64_t in_flight, peer_window, peer_max;
 	uint64_t slack; /* of peer_window: what the peer need not credit yet */
+	unsigned connections;
 	struct link_stats stats;
 	void *user;
 };
@@ -114,6 +119,9 @@ struct net_transport {
 	void (*send)(struct link *l, struct net_node *node);
 	/* the user took a message out of the queue */
 	void (*taken)(struct link *l, uint64_t cost);
+	/* MAY. The user waits for room: the peer, which may wait for room too, is told all that was
+	 * taken */
+	void (*waits)(struct link *l);
 	/* closed by the user, or failed; may come twice. Tells the peer, gives its reference
 	 * back */
 	void (*shut)(struct link *l);
@@ -167,6 +175,10 @@ bool net_link_deliver(struct link *l, struct net_node *node);
 void net_link_credit(struct link *l, uint64_t cost);
 bool net_is_allowed(struct net *n, const char *public_key);
 bool net_admits(struct net *n);
+unsigned net_wanted_connections(struct net *n);
+void net_want_connections(struct net *n, unsigned count);
+/* so many connections carry the link from now on */
+void net_link_connections(struct link *l, unsigned count);
 /* how many links wait for net_accept */
 unsigned net_waiting(struct net *n);
 

@@ -66,6 +66,7 @@ const struct net_transport net_shm = {
 	.dial = shm_dial,
 	.send = hub_send,
 	.taken = hub_taken,
+	.waits = hub_waits,
 	.shut = hub_shut,
 	.take = hub_take,
 	.freed = hub_freed,

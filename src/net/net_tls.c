@@ -160,6 +160,7 @@ const struct net_transport net_tls = {
 	.dial = tls_row_dial,
 	.send = hub_send,
 	.taken = hub_taken,
+	.waits = hub_waits,
 	.shut = hub_shut,
 	.take = hub_take,
 	.freed = hub_freed,

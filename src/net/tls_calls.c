@@ -62,34 +62,65 @@ void *hub_buffer(struct link *l, size_t bytes)
 	return m && bytes >= SHM_LEAST ? shm_out_buffer(m, bytes) : NULL;
 }
 
-void hub_send(struct link *l, struct net_node *node)
+/* Leaves a node to the connection's thread. false: it is closed, the node still the caller's. */
+static bool leave_to_hub(struct conn *c, struct net_node *node)
 {
-	struct conn *c = l->priv;
 	node->next = NULL;
-	conn_share(c, node);
 	pthread_mutex_lock(&c->hub->lock);
-	if (claim(c)) {
-		if (write_now(c, node))
-			return;
-		pthread_mutex_lock(&c->hub->lock);
-	}
-	bool closed = c->closed;
-	if (!closed) {
+	bool open = !c->closed;
+	if (open) {
 		*c->fresh_end = node;
 		c->fresh_end = &node->next;
 		hub_tell(c);
 	}
 	pthread_mutex_unlock(&c->hub->lock);
-	if (closed)
+	return open;
+}
+
+/* Over several connections, in pieces; false: this message goes over the first one alone. */
+static bool send_cut(struct conn *c, struct net_node *node)
+{
+	struct parallel *p = __atomic_load_n(&c->parallel, __ATOMIC_ACQUIRE);
+	struct net_node *piece[PARALLEL_MOST];
+	if (!p || node->size < PARALLEL_LEAST || !parallel_ready(p))
+		return false;
+	pthread_mutex_lock(&p->sending);
+	bool cut = parallel_cut(p, node, piece);
+	for (unsigned i = 0; cut && i < p->n; i++)
+		if (piece[i] && leave_to_hub(p->conn[i], piece[i]))
+			piece[i] = NULL;
+	pthread_mutex_unlock(&p->sending);
+	for (unsigned i = 0; cut && i < p->n; i++)
+		if (piece[i])
+			net_node_done(piece[i]);
+	return cut;
+}
+
+void hub_send(struct link *l, struct net_node *node)
+{
+	struct conn *c = l->priv;
+	node->next = NULL;
+	if (send_cut(c, node))
+		return;
+	conn_share(c, node);
+	pthread_mutex_lock(&c->hub->lock);
+	if (claim(c)) {
+		if (write_now(c, node))
+			return;
+	} else {
+		pthread_mutex_unlock(&c->hub->lock);
+	}
+	if (!leave_to_hub(c, node))
 		net_node_done(node);
 }
 
-void hub_taken(struct link *l, uint64_t cost)
+/* `all`: what a peer need not hear yet too. */
+static void tell_taken(struct conn *c, uint64_t cost, bool all)
 {
-	struct conn *c = l->priv;
 	pthread_mutex_lock(&c->hub->lock);
 	c->untold += cost;
-	if (c->closed || c->untold <= c->slack) {
+	c->tell_all |= all;
+	if (c->closed || !c->untold || (!all && c->untold <= c->slack)) {
 		pthread_mutex_unlock(&c->hub->lock);
 		return;
 	}
@@ -108,6 +139,10 @@ void hub_taken(struct link *l, uint64_t cost)
 	if (credit)
 		net_node_free(credit);
 }
+
+void hub_taken(struct link *l, uint64_t cost) { tell_taken(l->priv, cost, false); }
+
+void hub_waits(struct link *l) { tell_taken(l->priv, 0, true); }
 
 void hub_shut(struct link *l)
 {
@@ -131,7 +166,16 @@ void hub_take(struct link *l)
 	pthread_mutex_unlock(&c->hub->lock);
 }
 
-void hub_freed(struct link *l) { conn_free(l->priv); }
+void hub_freed(struct link *l)
+{
+	struct conn *c = l->priv;
+	struct parallel *p = c->parallel;
+	for (unsigned i = 1; p && i < p->n; i++)
+		if (p->conn[i])
+			conn_free(p->conn[i]);
+	conn_free(c);
+	parallel_free(p);
+}
 
 void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
 {

@@ -3,131 +3,17 @@
 #include "net/tls_conn.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "net/shm_memory.h"
 #include "net/shm_pass.h"
+#include "net/tls_life.h"
+#include "net/tls_others.h"
 #include "net/tls_out.h"
 
-enum {
-	AHEAD = 64 << 10, /* plain reads of less than this are made at once */
-	ACCEPTS = 256,    /* links that wait for net_accept */
-};
-
-/* ---- life ----------------------------------------------------------------------------------- */
-
-struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *log)
-{
-	struct conn *c = mem_zalloc(sizeof *c);
-	if (!c)
-		return NULL;
-	c->net = n;
-	c->keys = keys;
-	c->log = log;
-	c->io.fd = -1;
-	c->stage = c->first;
-	c->stage_cap = sizeof c->first;
-	c->out_end = &c->out;
-	c->fresh_end = &c->fresh;
-	c->stage_fd = -1;
-	/* work on a connection can lead back to the same connection */
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&c->own, &a);
-	pthread_mutexattr_destroy(&a);
-	return c;
-}
-
-static void close_fds(struct conn *c)
-{
-	while (c->nfds)
-		close(c->fd[--c->nfds]);
-	if (c->stage_fd >= 0)
-		close(c->stage_fd);
-	c->stage_fd = -1;
-}
-
-void conn_reset(struct conn *c)
-{
-	crypt_free(c->crypt);
-	c->crypt = NULL;
-	/* A child process that is just being started has the socket too, so closing it is not
-	 * enough. */
-	if (c->watched)
-		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
-	c->watched = 0;
-	if (c->io.fd >= 0)
-		close(c->io.fd);
-	c->io = (struct crypt_io){ .fd = -1 };
-	close_fds(c);
-	if (c->in)
-		net_node_done(c->in);
-	c->in = NULL;
-	c->head_n = c->in_n = c->ahead_at = c->ahead_n = c->stage_at = c->stage_n = 0;
-	c->skip = 0;
-	c->hello_due = c->alive_due = c->ping_due = c->refusal_due = false;
-	c->blocked = c->more_in = c->more_out = c->mute = false;
-	c->near = c->waits = c->held = c->inside = c->agreed = false;
-}
-
-static void gone(struct conn *c)
-{
-	c->state = CONN_GONE;
-	conn_reset(c);
-	out_drop(c);
-	if (c->mem_out)
-		shm_out_end(c->mem_out);
-	if (c->mem_in)
-		shm_in_end(c->mem_in);
-	c->mem_in = NULL;
-}
-
-void conn_free(struct conn *c)
-{
-	gone(c);
-	if (c->stage != c->first)
-		mem_free(c->stage);
-	mem_free(c->ahead);
-	if (c->mem_out)
-		shm_out_free(c->mem_out);
-	pthread_mutex_destroy(&c->own);
-	mem_free(c);
-}
-
-void conn_break(struct conn *c, int code, const char *what)
-{
-	if (c->link)
-		net_link_lost(c->link, code, "%s: %s", c->link->address, what);
-	gone(c);
-}
-
-static void wrong(struct conn *c, const char *what)
-{
-	char text[240];
-	snprintf(text, sizeof text, "the peer does not follow the protocol of links (%s)", what);
-	conn_break(c, ERR_PROTOCOL, text);
-}
-
-/* A connection that is not up ends. Dialled: the hub decides whether to try again. Accepted: the
- * peer may still read the reason. */
-static void fails(struct conn *c, enum conn_end end)
-{
-	c->end = end;
-	if (!c->accepted || end == END_RESET || end == END_MEMORY) {
-		c->state = CONN_GONE;
-		return;
-	}
-	c->state = CONN_DRAINING;
-	crypt_free(c->crypt);
-	c->crypt = NULL;
-	shutdown(c->io.fd, SHUT_WR);
-}
+enum { ACCEPTS = 256 /* links that wait for net_accept */ };
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
@@ -180,8 +66,8 @@ static int64_t get(struct conn *c, void *p, size_t n)
 		memcpy(p, c->ahead + c->ahead_at, (size_t)k);
 		c->ahead_at += (size_t)k;
 		return k;
-	} else if (c->ahead && n < AHEAD) {
-		k = read_plain(c, c->ahead, AHEAD);
+	} else if (c->ahead && n < CONN_AHEAD) {
+		k = read_plain(c, c->ahead, CONN_AHEAD);
 		if (k > 0) {
 			c->ahead_at = 0;
 			c->ahead_n = (size_t)k;
@@ -215,49 +101,38 @@ static bool make_memory(struct conn *c, const struct head *h)
 	return c->mem_in && out;
 }
 
-/* Large buffers for what is read and written. false: memory is out. */
-static bool make_buffers(struct conn *c)
-{
-	if (c->crypt && !c->agreed)
-		return crypt_known(c->crypt);
-	c->ahead = mem_alloc(AHEAD);
-	return c->ahead != NULL;
-}
-
 /* Whether what follows this HELLO is not encrypted. */
 static bool agrees(const struct conn *c, const struct head *h)
 {
 	return h->type == HEAD_HELLO_MESH && c->inside && c->crypt && !c->unproven;
 }
 
+/* ---- up ------------------------------------------------------------------------------------- */
+
 /* The peer has said hello: from here on the connection is a link. */
 static void comes_up(struct conn *c, const struct head *h)
 {
 	const struct net_options *o = &c->net->o;
-	unsigned char *stage = mem_alloc(OUT_STAGE);
-	if (c->accepted && stage && net_waiting(c->net) < ACCEPTS) {
+	if (c->place) {
+		others_joined(c);
+		return;
+	}
+	if (c->accepted && net_waiting(c->net) < ACCEPTS) {
 		c->link = net_link_new(c->net, c->from, c->keys ? c->peer : "");
 		if (c->link)
 			c->link->priv = c;
 	}
-	if (!stage || !c->link) {
-		mem_free(stage);
-		fails(c, END_MEMORY);
+	if (!c->link || !conn_large_stage(c)) {
+		conn_fails(c, END_MEMORY);
 		return;
 	}
-	/* what is still in the small stage goes first */
-	memcpy(stage, c->stage + c->stage_at, c->stage_n - c->stage_at);
-	c->stage_n -= c->stage_at;
-	c->stage_at = 0;
-	c->stage = stage;
-	c->stage_cap = OUT_STAGE;
 	c->io.known = !c->unproven;
 	/* an unproven one says too little to need buffers */
 	c->waits = c->accepted && o->before_take && !c->unproven;
 	c->agreed = agrees(c, h);
 	if ((c->crypt && !crypt_binding(c->crypt, c->link->binding)) ||
-	    (!c->waits && !c->unproven && !make_buffers(c)) || (c->near && !make_memory(c, h))) {
-		fails(c, END_MEMORY);
+	    (!c->waits && !c->unproven && !conn_buffers(c)) || (c->near && !make_memory(c, h))) {
+		conn_fails(c, END_MEMORY);
 		return;
 	}
 	pthread_mutex_lock(&c->net->lock);
@@ -280,6 +155,7 @@ static void comes_up(struct conn *c, const struct head *h)
 	c->hello_due |= c->accepted;
 	c->state = CONN_UP;
 	net_link_up(c->link, smaller, c->near ? c->slack : net_slack(smaller), h->b, c->accepted);
+	others_offer(c);
 }
 
 static void on_message(struct conn *c, uint64_t n)
@@ -288,16 +164,9 @@ static void on_message(struct conn *c, uint64_t n)
 		c->skip = n;
 		return;
 	}
-	c->in = net_node_new(c->net->pool);
-	void *data = c->in ? net_pool_buffer(c->net->pool, n) : NULL;
-	if (!data) {
-		conn_break(c, ERR_NOMEM, "out of memory while receiving");
-		return;
-	}
-	c->in->data = data;
-	c->in->size = n;
-	c->in->release = net_buffer_release;
+	c->in = conn_room(c, n);
 	c->in_n = 0;
+	c->in_end = n;
 }
 
 /* A head about shared memory. NULL, or what is wrong with it. */
@@ -345,28 +214,44 @@ static void on_head(struct conn *c)
 		return;
 	if (!conn_is_up(c)) {
 		if (bad)
-			fails(c, END_STRANGE);
+			conn_fails(c, END_STRANGE);
 		else if (h.type == HEAD_HELLO ||
 			 (h.type == HEAD_HELLO_MESH && (c->accepted || c->inside)))
 			comes_up(c, &h);
+		else if (h.type == HEAD_JOIN && c->accepted)
+			others_join(c, &h);
 		else
-			fails(c, h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);
+			conn_fails(c, h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);
+		return;
+	}
+	if (c->place) {
+		others_head(c, bad ? NULL : &h, bad);
 		return;
 	}
 	bad = bad ? bad : head_count(&c->count, &h);
+	if (!bad && h.type == HEAD_PIECE && !c->parallel)
+		bad = "a piece of a message on a single connection";
 	if (!bad && c->unproven && h.type == HEAD_MESSAGE && c->said)
 		bad = "a second message before it is proven";
 	c->said |= h.type == HEAD_MESSAGE;
-	if (!bad && h.type >= HEAD_MEMORY)
+	if (!bad && h.type >= HEAD_MEMORY && h.type <= HEAD_DROP)
 		bad = on_shared(c, &h);
+	if (!bad && h.type == HEAD_PARALLEL)
+		bad = others_asked(c, &h);
 	if (bad)
-		wrong(c, bad);
+		conn_wrong(c, bad);
 	else if (h.type == HEAD_MESSAGE)
 		on_message(c, h.a);
-	else if (h.type == HEAD_CREDIT)
-		net_link_credit(c->link, h.a);
+	else if (h.type == HEAD_PIECE)
+		others_announce(c, &h);
 	else if (h.type == HEAD_PING)
 		c->alive_due = true;
+	else if (h.type == HEAD_CREDIT && c->parallel)
+		others_follow(c, PARALLEL_CREDIT, h.a);
+	else if (h.type == HEAD_CREDIT)
+		net_link_credit(c->link, h.a);
+	else if (h.type == HEAD_BYE && c->parallel)
+		others_follow(c, PARALLEL_BYE, 0);
 	else if (h.type == HEAD_BYE)
 		conn_break(c, ERR_NET, "closed by the peer");
 }
@@ -375,28 +260,28 @@ static void on_head(struct conn *c)
 static void on_end(struct conn *c, int how)
 {
 	if (c->state == CONN_LEAVING)
-		gone(c);
+		conn_gone(c);
 	else if (c->state == CONN_UP)
 		conn_break(c, ERR_NET, "the connection broke");
 	else if (c->end == END_WRONG_KEY)
 		c->state = CONN_GONE;
 	else if (how == IO_LIMIT)
-		fails(c, c->accepted ? END_RESET : END_STRANGE);
+		conn_fails(c, c->accepted ? END_RESET : END_STRANGE);
 	else if (c->near && c->proof.end)
-		fails(c, c->proof.end == PROOF_KEYS           ? END_KEYS
+		conn_fails(c, c->proof.end == PROOF_KEYS           ? END_KEYS
 			 : c->proof.end == PROOF_REFUSED      ? END_REFUSED
 			 : c->proof.end == PROOF_NO_SIGNATURE ? END_MEMORY
 							      : END_STRANGE);
 	else if (c->crypt && crypt_refused(c->crypt))
-		fails(c, END_REFUSED);
+		conn_fails(c, END_REFUSED);
 	else if (c->crypt && c->io.plain && !c->accepted)
-		fails(c, END_KEYS);
+		conn_fails(c, END_KEYS);
 	else if (c->crypt && c->io.plain)
 		c->refusal_due = true;
 	else if (c->io.errnum == ECONNRESET || c->io.errnum == EPIPE)
-		fails(c, END_RESET);
+		conn_fails(c, END_RESET);
 	else
-		fails(c, how == IO_ENDED || c->io.errnum ? END_CLOSED : END_STRANGE);
+		conn_fails(c, how == IO_ENDED || c->io.errnum ? END_CLOSED : END_STRANGE);
 }
 
 /* On a connection without a key: whether the peer, which then has one, begins with TLS. */
@@ -417,16 +302,12 @@ static void read_some(struct conn *c)
 			k = get(c, dropped, c->skip < sizeof dropped ? c->skip : sizeof dropped);
 			c->skip -= k > 0 ? (uint64_t)k : 0;
 		} else if (c->in) {
-			k = c->in->size
-				    ? get(c, (char *)c->in->data + c->in_n, c->in->size - c->in_n)
+			k = c->in_end
+				    ? get(c, (char *)c->in->data + c->in_n, c->in_end - c->in_n)
 				    : 1;
 			c->in_n += k > 0 ? (size_t)k : 0;
-			if (k > 0 && c->in_n >= c->in->size) {
-				struct net_node *node = c->in;
-				c->in = NULL;
-				if (!net_link_deliver(c->link, node))
-					net_node_done(node);
-			}
+			if (k > 0 && c->in_n >= c->in_end)
+				others_arrived(c);
 		} else {
 			k = get(c, c->head + c->head_n, HEAD_BYTES - c->head_n);
 			c->head_n += k > 0 ? (size_t)k : 0;
@@ -454,11 +335,11 @@ static void read_some(struct conn *c)
 static void go_on(struct conn *c)
 {
 	c->waits = false;
-	if (!c->held)
-		return;
-	c->last_in = c->now;
-	c->more_in = true; /* what was read ahead raises no event */
-	on_head(c);
+	if (c->held) {
+		c->last_in = c->now;
+		on_head(c);
+		c->more_in = conn_is_up(c) && !c->held; /* what was read ahead raises no event */
+	}
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -499,7 +380,7 @@ static void shake(struct conn *c)
 	if (!c->crypt)
 		c->crypt = crypt_new(c->keys, c->accepted, &c->io, accept_key, c);
 	if (!c->crypt) {
-		fails(c, END_MEMORY);
+		conn_fails(c, END_MEMORY);
 		return;
 	}
 	int rc = crypt_handshake(c->crypt);
@@ -527,7 +408,7 @@ static void refuse(struct conn *c)
 	head_write(out, HEAD_REFUSE, REFUSE_KEYS, 0);
 	crypt_plain_write(&c->io, out, sizeof out);
 	c->refusal_due = false;
-	fails(c, END_KEYS);
+	conn_fails(c, END_KEYS);
 }
 
 void conn_work(struct conn *c, bool readable, int64_t now)
@@ -578,10 +459,19 @@ void conn_take(struct conn *c, int64_t now)
 	c->now = now;
 	if (!c->waits || !conn_is_up(c))
 		return;
-	if (make_buffers(c))
-		go_on(c);
-	else
+	if (!conn_buffers(c)) {
 		conn_break(c, ERR_NOMEM, "out of memory while receiving");
+		return;
+	}
+	go_on(c);
+	others_offer(c);
+}
+
+void conn_go_on(struct conn *c, int64_t now)
+{
+	c->now = now;
+	if (c->place && conn_is_up(c))
+		go_on(c);
 }
 
 void conn_leave(struct conn *c, int64_t now)
@@ -592,6 +482,6 @@ void conn_leave(struct conn *c, int64_t now)
 		c->bye_due = true;
 		go_on(c);
 	} else if (c->state != CONN_LEAVING) {
-		gone(c);
+		conn_gone(c);
 	}
 }

@@ -16,12 +16,13 @@
 #include "net/shm_proof.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
+#include "net/tls_parallel.h"
 
 /* What a peer that has not said hello may send and take. */
 #define CONN_LIMIT (16 << 10)
 
 /* `at` of a node that is no message: `size` bytes were taken by the user */
-#define CONN_CREDIT ((int64_t)-1)
+#define CONN_CREDIT PARALLEL_CREDIT
 enum { CONN_FDS = 4 };
 
 enum conn_state {
@@ -52,6 +53,9 @@ struct conn {
 	struct net *net;
 	struct crypt_ctx *keys; /* NULL: without encryption and identity */
 	struct log_limit *log;  /* about strangers */
+	/* accepted: the link of this id and of the key that the connection shows, for a connection
+	 * that joins it; NULL: there is none */
+	struct parallel *(*find)(struct conn *c, uint64_t id);
 	struct link *link;      /* NULL: accepted, no hello yet */
 	enum conn_state state;
 	enum conn_end end;
@@ -73,14 +77,26 @@ struct conn {
 	int fd[CONN_FDS], nfds; /* received, and not used by a head yet */
 	int64_t now, began, last_in, last_ping, left_at; /* left_at: when BYE was sent */
 	struct head_count count;
-	/* in: a head, then the bytes of a message */
+	/* Several connections of one link. `place` 0: the first. */
+	struct parallel *parallel;
+	unsigned place;
+	bool apart;       /* not the first, and the link does not end with it: it was not up yet,
+			   * or its peer said BYE */
+	uint64_t least;   /* not the first: the least number that its next piece may have */
+	unsigned asked;   /* first: how many the dialling side asks for */
+	bool was_asked;   /* first, accepted: by the peer */
+	bool offer_due;   /* first: PARALLEL is to be said */
+	bool dial_others; /* first: the peer has offered them */
+	bool announced;   /* first: the others may go on */
+	/* in: a head, then the bytes [in_n, in_end) of a message */
 	unsigned char head[HEAD_BYTES];
 	size_t head_n;
 	struct net_node *in;
-	size_t in_n;
+	size_t in_n, in_end;
 	uint64_t skip;        /* of a message that nobody wants */
 	bool waits;           /* dialled by the peer, and the user has not taken it yet */
-	bool held;            /* `head` is not followed and nothing is read until then */
+	bool held;            /* `head` is not followed and nothing is read until then, or until
+			       * the first connection has announced this piece's message */
 	unsigned char *ahead; /* without encryption: bytes that were read and not asked for yet */
 	size_t ahead_at, ahead_n;
 	/* out: `stage` first, then the rest of the first message */
@@ -112,12 +128,14 @@ struct conn {
 	int64_t dial_deadline, retry_at;
 	int failures, resets;
 	char meet[NET_ADDRESS]; /* dialled: where to meet on this machine; "": nowhere */
+	bool counted; /* not the first: parallel_up() knows that it is up */
 	/* under the hub's lock */
 	struct conn *next_told;
 	bool told;                           /* the hub has to look at what follows */
 	struct net_node *fresh, **fresh_end; /* sent by the user */
 	uint64_t untold;                     /* taken by the user, the peer not told yet */
 	uint64_t slack;                      /* of that, what the peer need not hear yet */
+	bool tell_all;                       /* it hears that too this time */
 	bool shut;                           /* the user gave the link back */
 	bool taken;                          /* link_take() */
 	bool closed; /* the hub is done with it: nothing is taken any more */
@@ -150,6 +168,8 @@ void conn_share(struct conn *c, struct net_node *node);
 bool conn_push(struct conn *c, struct net_node *node, bool *more_p);
 /* The user takes the link: what was held back is read, and with larger buffers. */
 void conn_take(struct conn *c, int64_t now);
+/* Not the first connection of its link: the first has announced a message. */
+void conn_go_on(struct conn *c, int64_t now);
 /* The user is done with the link. */
 void conn_leave(struct conn *c, int64_t now);
 /* The link is lost for this reason, the connection gone. */

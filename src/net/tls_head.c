@@ -36,7 +36,7 @@ const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
 	if (!head_begins(in))
 		return "what it sent is no head of a message: it is another program, or another "
 		       "version of heteroshard";
-	if (type < HEAD_HELLO || type > HEAD_HELLO_MESH)
+	if (type < HEAD_HELLO || type > HEAD_PIECE)
 		return "a head of an unknown type";
 	if ((b && type != HEAD_HELLO && type < HEAD_MEMORY) ||
 	    (a &&
@@ -52,6 +52,11 @@ const char *head_count(struct head_count *c, const struct head *h)
 {
 	uint64_t untold = c->arrived - c->told, unpaid = c->sent - c->credited;
 	switch (h->type) {
+	case HEAD_PIECE:
+		if (!h->a || h->b != c->pieces)
+			return "a message in pieces that is empty or out of its turn";
+		c->pieces++;
+		__attribute__((fallthrough));
 	case HEAD_MESSAGE:
 	case HEAD_SHARED:
 		if (h->a > c->max_message)
@@ -70,9 +75,11 @@ const char *head_count(struct head_count *c, const struct head *h)
 	case HEAD_BYE:
 	case HEAD_MEMORY:
 	case HEAD_DROP:
+	case HEAD_PARALLEL:
 		return NULL;
 	case HEAD_HELLO:
 	case HEAD_HELLO_MESH:
+	case HEAD_JOIN:
 		return "HELLO for a second time";
 	case HEAD_REFUSE:
 		break;

@@ -26,6 +26,15 @@
  *
  *     HELLO_MESH  as HELLO. The dialling side: what follows may go without encryption; the
  *              listening side, only in answer to that: it does, in both directions
+ *
+ * Over several connections (tls_parallel.h)
+ *
+ *     PARALLEL a: how many. The dialling side: asks for them, b: 0; the listening side, asked or
+ *              not, once: offers them, b: says which link it is
+ *     JOIN     in place of the dialling side's HELLO: belongs to the link with this `a`, as its
+ *              connection number b, from 1; answered with HELLO
+ *     PIECE    a: length of a message, b: its number among those in pieces, from 0; the piece that
+ *              belongs on this connection follows
  */
 #ifndef HS_NET_TLS_HEAD_H
 #define HS_NET_TLS_HEAD_H
@@ -47,7 +56,10 @@ enum head_type {
 	HEAD_MEMORY,
 	HEAD_SHARED,
 	HEAD_DROP,
-	HEAD_HELLO_MESH
+	HEAD_HELLO_MESH,
+	HEAD_PARALLEL,
+	HEAD_JOIN,
+	HEAD_PIECE
 };
 enum head_refusal { REFUSE_KEYS = 1 /* one side has a key, the other none */ };
 
@@ -67,6 +79,7 @@ struct head_count {
 	uint64_t slack;               /* of the window: one message may exceed it above that */
 	uint64_t arrived, told;       /* cost of messages that came; of it credited to the peer */
 	uint64_t sent, credited;      /* the same of the other direction */
+	uint64_t pieces;              /* messages that came in pieces */
 };
 
 /* Whether a head may come now on a link that has said hello, and counts it. NULL, or what is wrong

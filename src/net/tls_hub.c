@@ -24,6 +24,7 @@
 #define SECOND (1000 * MS)
 #define ATTEMPT (5 * SECOND)   /* one attempt, handshake included */
 #define FAREWELL (10 * SECOND) /* from our BYE to the end of the connection */
+#define OTHERS_DUE (10 * SECOND) /* time for more connections of a link to come up */
 #define GUESTS_SHARE 10        /* strangers get one part in so many of the thread's time, */
 #define GUESTS_MOST (100 * MS) /* saved up to this, */
 #define GUESTS_TURN (MS / 5)   /* and after this links are looked at in between */
@@ -70,6 +71,119 @@ static int64_t due(const struct hub *h, const struct conn *c)
 		return NET_FOREVER;
 	return sooner(c->dial_deadline,
 		      c->state == CONN_WAITING ? c->retry_at : c->began + ATTEMPT + MS);
+}
+
+/* ---- several connections of one link -------------------------------------------------------- */
+
+static struct hub *hub_make(struct net *n, struct hub *first, struct err *e);
+
+/* By the first thread: the one for connections at this place, or this one where no other can be
+ * made. */
+static struct hub *hub_at(struct hub *h, unsigned place)
+{
+	struct err e;
+	if (!h->other[place])
+		h->other[place] = hub_make(h->net, h, &e);
+	return h->other[place] ? h->other[place] : h;
+}
+
+/* From now on the thread of `to` has the connection. */
+static void hand_over(struct hub *to, struct conn *c)
+{
+	pthread_mutex_lock(&to->lock);
+	c->hub = to;
+	c->next = to->fresh;
+	to->fresh = c;
+	hub_wake(to);
+	pthread_mutex_unlock(&to->lock);
+}
+
+static void dial_others(struct hub *h, struct conn *c)
+{
+	c->dial_others = false;
+	for (unsigned i = 1; i < c->parallel->n; i++) {
+		struct conn *k = conn_new(h->net, h->keys, &h->log);
+		if (!k)
+			return;
+		k->parallel = c->parallel;
+		k->place = i;
+		k->apart = true;
+		k->to = c->to;
+		k->to_n = c->to_n;
+		k->source = c->source;
+		k->source_n = c->source_n;
+		k->dial_deadline = h->now + OTHERS_DUE;
+		if (!parallel_join(c->parallel, i, k)) {
+			conn_free(k);
+			return;
+		}
+		k->link = c->link;
+		net_link_ref(c->link);
+		hand_over(hub_at(h, i), k);
+	}
+}
+
+/* Tells the others that there is more to read, or that the link is at its end. */
+static void tell_others(struct parallel *p, bool shut)
+{
+	for (unsigned i = 1; i < p->n; i++) {
+		struct conn *k = p->conn[i];
+		if (!k)
+			continue;
+		pthread_mutex_lock(&k->hub->lock);
+		if (!k->closed) {
+			k->shut |= shut;
+			hub_tell(k);
+		}
+		pthread_mutex_unlock(&k->hub->lock);
+	}
+}
+
+/* A connection that is not the first of its link has come up: it goes to the thread of its place.
+ * true: this thread has it no longer. */
+static bool takes_its_place(struct hub *h, struct conn *c)
+{
+	struct hub *to = h->first ? h : hub_at(h, c->place);
+	struct parallel *p = c->parallel;
+	struct link *l = c->link;
+	pthread_mutex_lock(&h->lock);
+	bool told = c->told;
+	pthread_mutex_unlock(&h->lock);
+	if (to != h && told)
+		return false; /* in the next turn */
+	c->counted = true;
+	net_link_ref(l);
+	if (to != h) {
+		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
+		c->watched = 0;
+		c->more_in = true; /* what was read ahead raises no event */
+		hand_over(to, c);
+	}
+	/* users' threads may send over it now */
+	if (parallel_up(p))
+		net_link_connections(l, p->n);
+	net_link_unref(l);
+	return to != h;
+}
+
+/* The end of one connection is that of the link and of all others. */
+static void end_others(struct conn *c)
+{
+	if (c->place && c->state == CONN_GONE && !c->apart)
+		hub_shut(c->link);
+	else if (!c->place && (c->state == CONN_LEAVING || c->state == CONN_GONE) &&
+		 parallel_shut(c->parallel))
+		tell_others(c->parallel, true);
+}
+
+/* The link that a connection which was accepted wants to join. */
+static struct parallel *find_parallel(struct conn *c, uint64_t id)
+{
+	for (const struct conn *o = c->hub->conns; o; o = o->next)
+		if (o->parallel && !o->place && o->accepted && o->state == CONN_UP &&
+		    o->parallel->id == id && !strcmp(o->link->peer, c->peer))
+			return o->parallel;
+	return NULL;
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -125,6 +239,7 @@ static void take_in(struct hub *h, int fd, const struct sockaddr_storage *from)
 		snprintf(c->from, sizeof c->from, "process %d of this machine", (int)peer);
 	}
 	c->hub = h;
+	c->find = find_parallel;
 	c->accepted = true;
 	c->next = h->conns;
 	h->conns = c;
@@ -166,6 +281,11 @@ static void settle(struct hub *h, struct conn *c, bool was_stranger)
 		h->strangers--;
 	if (c->state == CONN_GONE && !c->accepted && c->end != END_NONE)
 		dial_failed(c, h->now);
+	if (c->dial_others && c->state == CONN_UP)
+		dial_others(h, c);
+	if (c->announced)
+		tell_others(c->parallel, false);
+	c->announced = false;
 	h->more |= c->more_in || c->more_out;
 	h->next_timer = sooner(h->next_timer, due(h, c));
 	if (h->log.left_out)
@@ -180,7 +300,9 @@ static void on_event(struct hub *h, struct conn *c, uint32_t events)
 	bool stranger = is_stranger(c);
 	if (c->state != CONN_GONE && c->state != CONN_WAITING) {
 		if (c->held && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-			conn_break(c, ERR_NET, "closed by the peer before it was used");
+			conn_break(c, ERR_NET,
+				   c->place ? "the connection broke"
+					    : "closed by the peer before it was used");
 		else if (c->state != CONN_CONNECTING)
 			conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
 		else if (events)
@@ -326,13 +448,16 @@ static void take_order(struct conn *c, bool *shut_p, bool *taken_p)
 		c->fresh = NULL;
 		c->fresh_end = &c->fresh;
 	}
-	struct net_node *credit = c->untold > c->slack ? net_node_new(c->net->pool) : NULL;
+	struct net_node *credit = c->untold > (c->tell_all ? 0 : c->slack)
+					  ? net_node_new(c->net->pool)
+					  : NULL;
 	if (credit) { /* when memory is out, the next time */
 		credit->at = CONN_CREDIT;
 		credit->size = c->untold;
 		*c->out_end = credit;
 		c->out_end = &credit->next;
 		c->untold = 0;
+		c->tell_all = false;
 	}
 	*shut_p = c->shut;
 	*taken_p = c->taken;
@@ -355,6 +480,7 @@ static void take_orders(struct hub *h)
 		c->next = h->conns;
 		h->conns = c;
 		h->next_timer = 0;
+		h->more |= c->more_in;
 	}
 	while (told) {
 		struct conn *c = told;
@@ -369,6 +495,8 @@ static void take_orders(struct hub *h)
 			conn_leave(c, h->now);
 		if (taken)
 			conn_take(c, h->now);
+		if (c->held)
+			conn_go_on(c, h->now);
 		if (c->state == CONN_UP || c->state == CONN_LEAVING)
 			on_event(h, c, 0);
 		pthread_mutex_unlock(&c->own);
@@ -401,9 +529,16 @@ static void sweep(struct hub *h)
 	for (struct conn **p = &h->conns; *p;) {
 		struct conn *c = *p;
 		pthread_mutex_lock(&c->own);
-		if (c->state == CONN_GONE)
+		if (c->state == CONN_GONE && !c->apart)
 			conn_break(c, ERR_NET, "closed");
 		pthread_mutex_unlock(&c->own);
+		if (c->parallel)
+			end_others(c);
+		struct conn *after = c->next;
+		if (c->place && !c->counted && conn_is_up(c) && takes_its_place(h, c)) {
+			*p = after;
+			continue;
+		}
 		if (c->state != CONN_GONE || !let_go(h, c)) {
 			p = &c->next;
 			continue;
@@ -495,7 +630,8 @@ static void *hub_main(void *hub)
 
 static void hub_free(struct hub *h)
 {
-	crypt_ctx_free(h->keys);
+	if (!h->first)
+		crypt_ctx_free(h->keys);
 	if (h->wake_fd >= 0)
 		close(h->wake_fd);
 	if (h->all >= 0)
@@ -506,13 +642,17 @@ static void hub_free(struct hub *h)
 	mem_free(h);
 }
 
-int hub_open(struct net *n, struct err *e)
+/* NULL: `e` says why. */
+static struct hub *hub_make(struct net *n, struct hub *first, struct err *e)
 {
 	struct hub *h = mem_zalloc(sizeof *h);
 	int rc = 0;
-	if (!h)
-		return err_nomem(e, sizeof *h, "a link end");
+	if (!h) {
+		err_nomem(e, sizeof *h, "a link end");
+		return NULL;
+	}
 	h->net = n;
+	h->first = first;
 	h->listeners.tcp = h->listeners.near = -1;
 	h->fresh_listeners = h->listeners;
 	pthread_mutex_init(&h->lock, NULL);
@@ -525,7 +665,9 @@ int hub_open(struct net *n, struct err *e)
 	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->wake_fd, &w) < 0 ||
 	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->guests, &g) < 0)
 		rc = err_sys(e, errno, "tls: cannot begin");
-	if (rc >= 0 && n->o.key)
+	if (first)
+		h->keys = first->keys;
+	else if (rc >= 0 && n->o.key)
 		rc = crypt_ctx_new(n->o.key, &h->keys, e);
 	if (rc >= 0) {
 		/* Signals are for the program's own threads. */
@@ -536,21 +678,37 @@ int hub_open(struct net *n, struct err *e)
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 		rc = errnum ? err_sys(e, errnum, "tls: cannot start a thread") : 0;
 	}
-	if (rc < 0)
-		hub_free(h);
-	else
-		n->priv = h;
-	return rc;
+	if (rc >= 0)
+		return h;
+	hub_free(h);
+	return NULL;
+}
+
+int hub_open(struct net *n, struct err *e)
+{
+	n->priv = hub_make(n, NULL, e);
+	return n->priv ? 0 : e->code;
+}
+
+static void end_thread(struct hub *h, int64_t by)
+{
+	pthread_mutex_lock(&h->lock);
+	h->quit = true;
+	h->quit_by = by;
+	hub_wake(h);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->thread, NULL);
 }
 
 void hub_close(struct net *n, double linger)
 {
 	struct hub *h = n->priv;
-	pthread_mutex_lock(&h->lock);
-	h->quit = true;
-	h->quit_by = net_in(linger);
-	hub_wake(h);
-	pthread_mutex_unlock(&h->lock);
-	pthread_join(h->thread, NULL);
+	const int64_t by = net_in(linger);
+	end_thread(h, by);
+	for (unsigned i = 0; i < PARALLEL_MOST; i++)
+		if (h->other[i]) { /* the first thread gives them nothing more to do */
+			end_thread(h->other[i], by);
+			hub_free(h->other[i]);
+		}
 	hub_free(h);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tls_hub.h - the thread behind the transports tls and shm: one per net, it owns every socket and
- * does all reading, writing and encryption (tls_conn.c). Over a Unix socket a user's thread writes
- * by itself while the hub has nothing to do with the connection: that saves a thread switch for
- * each message.
+ * does all reading, writing and encryption (tls_conn.c). Where links have several connections
+ * (tls_parallel.h), the second of each belong to a second thread of the same kind, and so on. Over
+ * a Unix socket a user's thread writes by itself while the hub has nothing to do with the
+ * connection: that saves a thread switch for each message.
  *
  * Strangers come second. Connections that have not said hello, and the listener, are watched by an
  * epoll of their own, and what is done for them may take a tenth of the thread's time: links stay
@@ -33,6 +34,7 @@ int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, 
 void hub_close(struct net *n, double linger);
 void hub_send(struct link *l, struct net_node *node);
 void hub_taken(struct link *l, uint64_t cost);
+void hub_waits(struct link *l);
 void hub_shut(struct link *l);
 void hub_take(struct link *l);
 void hub_freed(struct link *l);

@@ -30,6 +30,10 @@ struct hub {
 	unsigned strangers;
 	int64_t now, next_timer, guests_time, guests_at;
 	struct log_limit log;
+	/* Several connections of a link: the first ones belong to the first thread, which makes
+	 * others when they are needed, one for each place. */
+	struct hub *first; /* NULL: this is it */
+	struct hub *other[PARALLEL_MOST];
 };
 
 /* Under the hub's lock: ends the thread's sleep. */

@@ -85,7 +85,11 @@ static void stage_messages(struct conn *c)
 				return;
 			continue;
 		}
-		if (!stage_head(c, credit ? HEAD_CREDIT : HEAD_MESSAGE, node->size, 0))
+		if (!stage_head(c,
+				credit        ? HEAD_CREDIT
+				: node->whole ? HEAD_PIECE
+					      : HEAD_MESSAGE,
+				node->whole ? node->whole : node->size, node->number))
 			return;
 		if (credit) {
 			c->count.told += node->size;
@@ -96,7 +100,8 @@ static void stage_messages(struct conn *c)
 		if (k)
 			memcpy(c->stage + c->stage_n, node->data, k);
 		c->stage_n += k;
-		c->count.sent += net_cost(node->size);
+		if (!c->place)
+			c->count.sent += net_cost(node->whole ? node->whole : node->size);
 		c->sent = k;
 		if (k < node->size) {
 			c->direct = true;
@@ -140,7 +145,9 @@ static bool fill_stage(struct conn *c)
 	c->stage_n = c->stage_at = 0;
 	if (c->direct)
 		stage_rest(c);
-	if (c->hello_due)
+	if (c->hello_due && c->place && !c->accepted)
+		c->hello_due = !stage_head(c, HEAD_JOIN, c->parallel->id, c->place);
+	else if (c->hello_due)
 		c->hello_due = !stage_head(
 			c, (c->accepted ? c->agreed : c->inside) ? HEAD_HELLO_MESH : HEAD_HELLO,
 			o->window, o->max_message);
@@ -152,6 +159,10 @@ static bool fill_stage(struct conn *c)
 		c->alive_due = !stage_head(c, HEAD_ALIVE, 0, 0);
 	if (c->ping_due)
 		c->ping_due = !stage_head(c, HEAD_PING, 0, 0);
+	if (c->offer_due)
+		c->offer_due =
+			!stage_head(c, HEAD_PARALLEL, c->accepted ? c->parallel->n : c->asked,
+				    c->accepted ? c->parallel->id : 0);
 	stage_messages(c);
 	return c->stage_n > 0;
 }

@@ -16,6 +16,21 @@ int64_t net_in(double seconds)
 	return clock_now() + (int64_t)(seconds > 0 ? seconds * 1e9 : 0);
 }
 
+void net_want_connections(struct net *n, unsigned count)
+{
+	pthread_mutex_lock(&n->lock);
+	n->connections = count < 1 ? 1 : count < NET_CONNECTIONS ? count : NET_CONNECTIONS;
+	pthread_mutex_unlock(&n->lock);
+}
+
+unsigned net_wanted_connections(struct net *n)
+{
+	pthread_mutex_lock(&n->lock);
+	unsigned count = n->connections;
+	pthread_mutex_unlock(&n->lock);
+	return count;
+}
+
 bool net_admits(struct net *n)
 {
 	pthread_mutex_lock(&n->lock);

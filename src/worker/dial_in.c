@@ -37,8 +37,11 @@ static int open_net(struct caller *c, struct err *e)
 	TRY(key_own(false, &key, e));
 	int rc = net_open(
 		NET_DEFAULT,
-		&(struct net_options){
-			.key = &key, .near = true, .before_take = NET_BEFORE_TAKE, .mesh = true },
+		&(struct net_options){ .key = &key,
+				       .near = true,
+				       .before_take = NET_BEFORE_TAKE,
+				       .mesh = true,
+				       .adopt = true },
 		&c->net, e);
 	key_pair_wipe(&key);
 	if (rc < 0)

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "fuzz/small.h"
 #include "net/tls_conn.h"
+#include "net/tls_others.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -192,6 +193,64 @@ static void user_sends(struct end *x, unsigned n, bool credit, bool pushes)
 	c->out_end = &node->next;
 }
 
+/* ---- several connections of one link ---- */
+
+enum { PLACES = 3, SMALL = 200 };
+static struct conn *first; /* of the link that ours may join; made when it asks */
+
+/* It has announced one more message, which one of its connections carries whole. */
+static void announced(void)
+{
+	const struct head h = { HEAD_PIECE, SMALL, first->parallel->announced };
+	if (first->state == CONN_UP && h.b < 8)
+		others_announce(first, &h);
+	first->in = NULL; /* its own piece never comes */
+}
+
+static struct parallel *find(struct conn *c, uint64_t id)
+{
+	if (id != 1 || first)
+		return first && id == 1 ? first->parallel : NULL;
+	struct conn *f = conn_new(c->net, c->keys, &no_log);
+	struct parallel *p = f ? parallel_new(PLACES, 1) : NULL;
+	struct link *l = p ? net_link_new(c->net, "first", c->peer) : NULL;
+	if (!l) {
+		parallel_free(p);
+		if (f)
+			conn_free(f);
+		return NULL;
+	}
+	f->accepted = f->closed = true;
+	f->hub = c->hub;
+	f->link = l;
+	f->state = CONN_UP;
+	f->parallel = p;
+	p->conn[0] = f;
+	l->priv = f;
+	first = f;
+	announced();
+	announced();
+	return p;
+}
+
+static void first_ends(void)
+{
+	struct link *l = first->link;
+	conn_break(first, ERR_NET, "over");
+	first = NULL;
+	link_close(l);
+	net_link_unref(l);
+}
+
+static void say_several(unsigned char head[HEAD_BYTES], unsigned n, struct feed *in)
+{
+	static const uint64_t sizes[] = { 0, 1, SMALL, LARGEST, LARGEST + 1, UINT64_MAX };
+	unsigned a = feed_byte(in), b = feed_byte(in);
+	enum head_type type = (enum head_type)(HEAD_PARALLEL + n % 3);
+	head_write(head, type,
+		   type == HEAD_PIECE ? sizes[a % 6] : a % 16, b == 255 ? UINT64_MAX : b % 16);
+}
+
 static void orders(struct end *x, struct feed *in)
 {
 	unsigned char head[HEAD_BYTES];
@@ -211,8 +270,11 @@ static void orders(struct end *x, struct feed *in)
 			if (n && send(x->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 				return;
 			break;
-		case 2: /* a head */
-			head_write(head, (enum head_type)(n % 12), feed_byte(in), 0);
+		case 2: /* a head, or one about several connections */
+			if (n < 192)
+				head_write(head, (enum head_type)(n % 12), feed_byte(in), 0);
+			else
+				say_several(head, n, in);
 			say(x, head, sizeof head);
 			break;
 		case 3: /* a message */
@@ -252,6 +314,9 @@ static void orders(struct end *x, struct feed *in)
 			break;
 		case 12:
 			conn_take(x->c, x->now);
+			if (first && x->c->place)
+				announced();
+			conn_go_on(x->c, x->now);
 			break;
 		case 13:
 			user_sends(x, n * 128, false, true);
@@ -322,6 +387,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	c->accepted = !dials;
 	c->closed = true; /* the net's own thread has nothing to do with it */
+	c->find = find;
 	c->hub = n->priv;
 	if (dials) {
 		c->link = net_link_new(n, "there", keyed ? key[1].pub : "");
@@ -350,11 +416,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct link *l = c->link;
 	crypt_free(x.crypt);
 	close(fd[1]);
-	if (l) {
+	if (l && c->place) {
+		net_link_unref(l); /* the one that it joined */
+	} else if (l) {
 		link_close(l);
 		net_link_unref(l); /* the last one: it frees the connection */
 	} else {
 		conn_free(c);
 	}
+	if (first)
+		first_ends();
 	return 0;
 }
