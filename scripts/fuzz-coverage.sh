@@ -30,7 +30,8 @@ readers() {
 	cat <<'ROWS'
 frame    frame_encode|:put$             src/net/frame.c
 wire     wire_(write|put)|:(put|room|put_raw)$  src/net/wire.c
-link     -                              src/net/tls_conn.c src/net/tls_out.c src/net/tls_life.c src/net/tls_crypt.c
+link     -                              src/net/tls_conn.c src/net/tls_out.c
+link     -                              src/net/tls_life.c src/net/tls_crypt.c
 link     -                              src/net/tls_head.c src/net/tls_others.c
 link     parallel_(cut|up|shut|ready)$|:piece_done$ src/net/tls_parallel.c
 link     -                              src/net/shm_pass.c src/net/shm_proof.c src/net/shm_memory.c

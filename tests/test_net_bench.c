@@ -314,7 +314,7 @@ static void two_machines(void **state)
 	(void)state;
 	const char *bin = getenv("HS_BIN");
 	char command[9000], line[512], port[16];
-	int rows = 0, curve = 0;
+	int rows = 0, curve = 0, several = 0;
 	if (!bin) {
 		printf("HS_BIN does not name the program\n");
 		skip();
@@ -336,10 +336,12 @@ static void two_machines(void **state)
 	while (fgets(line, sizeof line, f)) {
 		rows += strstr(line, "\"row\": \"link\"") != NULL;
 		curve += strstr(line, "\"link\": \"tls\"") != NULL;
+		several += strstr(line, "\"link\": \"tls x2\"") != NULL;
 	}
 	assert_int_equal(pclose(f), 0);
-	assert_int_equal(rows, 4);
+	assert_int_equal(rows, 6);
 	assert_int_equal(curve, 2);
+	assert_int_equal(several, 2);
 	snprintf(command, sizeof command, "'%s' bench --to 127.0.0.4 2>/dev/null", bin);
 	assert_int_equal(WEXITSTATUS(system(command)), 2); /* no port */
 }

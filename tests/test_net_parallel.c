@@ -81,7 +81,7 @@ static void pair_down(struct pair *x)
 /* ---- order and bytes ------------------------------------------------------------------------ */
 
 enum { MANY = 120 };
-static const size_t size_of[] = { 0,     1,      32767,  32768,     40000,   65536,
+static const size_t size_of[] = { 0,     1,      32767,  32768,   40000,   65536,
 				  70001, 131072, 250007, 1 << 20, LARGEST, 17 };
 
 static unsigned char byte_of(uint64_t number, size_t i)
@@ -253,9 +253,9 @@ struct site {
 static void site_up(struct site *s, struct peer *first, unsigned n, struct crypt_ctx *keys)
 {
 	struct head h;
-	const struct net_options o = {
-		.key = keys ? &key[0] : NULL, .window = WINDOW, .max_message = LARGEST
-	};
+	const struct net_options o = { .key = keys ? &key[0] : NULL,
+				       .window = WINDOW,
+				       .max_message = LARGEST };
 	OK(net_open("tls", &o, &s->n, &err));
 	if (keys)
 		OK(net_allow(s->n, key[1].pub, &err));
@@ -320,8 +320,11 @@ static void who_may_join(void **state)
 			uint64_t id, place;
 			struct crypt_ctx *keys;
 		} wrong[] = {
-			{ s.id + 1, 1, own }, { s.id, 0, own },       { s.id, 4, own },
-			{ s.id, 300, own },   { s.id, 1, keys ? ctx[2] : NULL },
+			{ s.id + 1, 1, own },
+			{ s.id, 0, own },
+			{ s.id, 4, own },
+			{ s.id, 300, own },
+			{ s.id, 1, keys ? ctx[2] : NULL },
 		};
 		for (size_t i = 0; i < ARRAY_LEN(wrong) - !keys; i++) {
 			if (joins(&s, &no, wrong[i].id, wrong[i].place, wrong[i].keys))

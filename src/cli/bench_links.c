@@ -68,8 +68,10 @@ int bench_links_between(const struct bench_links *o, bool json, struct err *e)
 {
 	char host[NET_ADDRESS], heading[NET_ADDRESS + 32], path[PATH_MAX];
 	struct key_pair key;
-	struct net_bench_place at = { .host = host, .peer = o->peer, .plain = o->plain,
-				       .connections = (unsigned)o->connections };
+	struct net_bench_place at = { .host = host,
+				      .peer = o->peer,
+				      .plain = o->plain,
+				      .connections = (unsigned)o->connections };
 	if (o->serve && o->to)
 		return err_set(e, ERR_USAGE,
 			       "--serve and --to: one machine serves, the other measures");

@@ -74,12 +74,12 @@ struct net_options {
 	/* tls, with a key: a link whose both ends are in this machine's mesh (inside.h) proves its
 	 * keys and goes without encryption, where the other end says the same */
 	bool mesh;
-	/* tls: so many connections a link, 1 to NET_CONNECTIONS, where one of its two ends wants it,
-	 * each with a thread at both ends: for a network that is faster than one core encrypts.
+	/* tls: so many connections a link, 1 to NET_CONNECTIONS, where one of its two ends wants
+	 * it, each with a thread at both ends: for a network that is faster than one core encrypts.
 	 * Large messages go over all of them, in pieces. Not for links within a machine or a mesh.
 	 * 0: 1 */
 	unsigned connections;
-	bool adopt; /* and as many as a peer has wanted last */
+	bool adopt;             /* and as many as a peer has wanted last */
 	struct net_knobs knobs; /* loop only */
 };
 

@@ -265,12 +265,9 @@ static int serve_way(struct way *w, struct err *e)
 static const struct {
 	const char *name, *transport; /* NULL: raw TCP */
 	bool keys;
-} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },
-			     { "plain", "tls", false },
-			     { "tls", "tls", true },
-			     { "tls x", "tls", true },
-			     { "shm", "shm", false },
-			     { "loop", "loop", false } };
+} kinds[NET_BENCH_LINKS] = { { "tcp", NULL, false },  { "plain", "tls", false },
+			     { "tls", "tls", true },  { "tls x", "tls", true },
+			     { "shm", "shm", false }, { "loop", "loop", false } };
 enum { SEVERAL = NET_BENCH_LINKS - 3, HERE, LOOP };
 static const char *const several[NET_CONNECTIONS + 1] = { "",       "",       "tls x2",
 							  "tls x3", "tls x4", "tls x5",

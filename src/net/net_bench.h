@@ -36,7 +36,7 @@ struct net_bench_place {
 	 * right */
 	bool plain;
 	unsigned connections; /* of a link in the row "tls xN", 2 to 8; as the measuring end says */
-	bool one_process; /* both ends are in this process: its CPU time is that of both */
+	bool one_process;     /* both ends are in this process: its CPU time is that of both */
 };
 
 enum { NET_BENCH_LINKS = 6, NET_BENCH_PORTS = 4 }; /* most rows a message size gives; ports */

@@ -73,7 +73,7 @@ struct net {
 	char (*allowed)[KEY_TEXT];
 	size_t nallowed, allowed_cap;
 	bool wake, listening, closing;
-	bool admits; /* net_admit() */
+	bool admits;          /* net_admit() */
 	unsigned connections; /* as in struct net_options */
 	/* the transport's: it was said that links within this machine go over TCP */
 	bool near_said;

@@ -221,7 +221,8 @@ static void on_head(struct conn *c)
 		else if (h.type == HEAD_JOIN && c->accepted)
 			others_join(c, &h);
 		else
-			conn_fails(c, h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);
+			conn_fails(c,
+				   h.type == HEAD_REFUSE && !c->accepted ? END_KEYS : END_STRANGE);
 		return;
 	}
 	if (c->place) {
@@ -269,9 +270,9 @@ static void on_end(struct conn *c, int how)
 		conn_fails(c, c->accepted ? END_RESET : END_STRANGE);
 	else if (c->near && c->proof.end)
 		conn_fails(c, c->proof.end == PROOF_KEYS           ? END_KEYS
-			 : c->proof.end == PROOF_REFUSED      ? END_REFUSED
-			 : c->proof.end == PROOF_NO_SIGNATURE ? END_MEMORY
-							      : END_STRANGE);
+			      : c->proof.end == PROOF_REFUSED      ? END_REFUSED
+			      : c->proof.end == PROOF_NO_SIGNATURE ? END_MEMORY
+								   : END_STRANGE);
 	else if (c->crypt && crypt_refused(c->crypt))
 		conn_fails(c, END_REFUSED);
 	else if (c->crypt && c->io.plain && !c->accepted)
@@ -302,9 +303,8 @@ static void read_some(struct conn *c)
 			k = get(c, dropped, c->skip < sizeof dropped ? c->skip : sizeof dropped);
 			c->skip -= k > 0 ? (uint64_t)k : 0;
 		} else if (c->in) {
-			k = c->in_end
-				    ? get(c, (char *)c->in->data + c->in_n, c->in_end - c->in_n)
-				    : 1;
+			k = c->in_end ? get(c, (char *)c->in->data + c->in_n, c->in_end - c->in_n)
+				      : 1;
 			c->in_n += k > 0 ? (size_t)k : 0;
 			if (k > 0 && c->in_n >= c->in_end)
 				others_arrived(c);

@@ -56,7 +56,7 @@ struct conn {
 	/* accepted: the link of this id and of the key that the connection shows, for a connection
 	 * that joins it; NULL: there is none */
 	struct parallel *(*find)(struct conn *c, uint64_t id);
-	struct link *link;      /* NULL: accepted, no hello yet */
+	struct link *link; /* NULL: accepted, no hello yet */
 	enum conn_state state;
 	enum conn_end end;
 	bool accepted;
@@ -128,7 +128,7 @@ struct conn {
 	int64_t dial_deadline, retry_at;
 	int failures, resets;
 	char meet[NET_ADDRESS]; /* dialled: where to meet on this machine; "": nowhere */
-	bool counted; /* not the first: parallel_up() knows that it is up */
+	bool counted;           /* not the first: parallel_up() knows that it is up */
 	/* under the hub's lock */
 	struct conn *next_told;
 	bool told;                           /* the hub has to look at what follows */

@@ -22,12 +22,12 @@
 
 #define MS ((int64_t)1000000)
 #define SECOND (1000 * MS)
-#define ATTEMPT (5 * SECOND)   /* one attempt, handshake included */
-#define FAREWELL (10 * SECOND) /* from our BYE to the end of the connection */
+#define ATTEMPT (5 * SECOND)     /* one attempt, handshake included */
+#define FAREWELL (10 * SECOND)   /* from our BYE to the end of the connection */
 #define OTHERS_DUE (10 * SECOND) /* time for more connections of a link to come up */
-#define GUESTS_SHARE 10        /* strangers get one part in so many of the thread's time, */
-#define GUESTS_MOST (100 * MS) /* saved up to this, */
-#define GUESTS_TURN (MS / 5)   /* and after this links are looked at in between */
+#define GUESTS_SHARE 10          /* strangers get one part in so many of the thread's time, */
+#define GUESTS_MOST (100 * MS)   /* saved up to this, */
+#define GUESTS_TURN (MS / 5)     /* and after this links are looked at in between */
 enum { EVENTS = 64, ACCEPT_TURN = 16 };
 
 /* ---- watching ------------------------------------------------------------------------------- */
@@ -448,9 +448,8 @@ static void take_order(struct conn *c, bool *shut_p, bool *taken_p)
 		c->fresh = NULL;
 		c->fresh_end = &c->fresh;
 	}
-	struct net_node *credit = c->untold > (c->tell_all ? 0 : c->slack)
-					  ? net_node_new(c->net->pool)
-					  : NULL;
+	struct net_node *credit =
+		c->untold > (c->tell_all ? 0 : c->slack) ? net_node_new(c->net->pool) : NULL;
 	if (credit) { /* when memory is out, the next time */
 		credit->at = CONN_CREDIT;
 		credit->size = c->untold;

@@ -32,8 +32,8 @@ void others_offer(struct conn *c)
 	if (c->parallel || n < 2 || !may_have_others(c))
 		return;
 	c->asked = n;
-	c->offer_due = !c->accepted || (getrandom(&id, sizeof id, 0) == sizeof id && id &&
-					make_parallel(c, n, id));
+	c->offer_due = !c->accepted ||
+		       (getrandom(&id, sizeof id, 0) == sizeof id && id && make_parallel(c, n, id));
 }
 
 const char *others_asked(struct conn *c, const struct head *h)

@@ -22,8 +22,8 @@
 struct conn;
 
 struct parallel {
-	uint64_t id; /* says to which link a further connection belongs */
-	unsigned n;  /* connections, the first one counted */
+	uint64_t id;             /* says to which link a further connection belongs */
+	unsigned n;              /* connections, the first one counted */
 	pthread_mutex_t sending; /* the order of pieces is the same on all of them */
 	uint64_t sent;           /* messages that were cut */
 	/* under the lock: */

@@ -35,14 +35,13 @@ static int open_net(struct caller *c, struct err *e)
 	struct key_pair key;
 	char at[NET_ADDRESS];
 	TRY(key_own(false, &key, e));
-	int rc = net_open(
-		NET_DEFAULT,
-		&(struct net_options){ .key = &key,
-				       .near = true,
-				       .before_take = NET_BEFORE_TAKE,
-				       .mesh = true,
-				       .adopt = true },
-		&c->net, e);
+	int rc = net_open(NET_DEFAULT,
+			  &(struct net_options){ .key = &key,
+						 .near = true,
+						 .before_take = NET_BEFORE_TAKE,
+						 .mesh = true,
+						 .adopt = true },
+			  &c->net, e);
 	key_pair_wipe(&key);
 	if (rc < 0)
 		return rc;

@@ -247,8 +247,8 @@ static void say_several(unsigned char head[HEAD_BYTES], unsigned n, struct feed 
 	static const uint64_t sizes[] = { 0, 1, SMALL, LARGEST, LARGEST + 1, UINT64_MAX };
 	unsigned a = feed_byte(in), b = feed_byte(in);
 	enum head_type type = (enum head_type)(HEAD_PARALLEL + n % 3);
-	head_write(head, type,
-		   type == HEAD_PIECE ? sizes[a % 6] : a % 16, b == 255 ? UINT64_MAX : b % 16);
+	head_write(head, type, type == HEAD_PIECE ? sizes[a % 6] : a % 16,
+		   b == 255 ? UINT64_MAX : b % 16);
 }
 
 static void orders(struct end *x, struct feed *in)
