@@ -133,7 +133,8 @@ $(LIB): $(OBJ)
 # The shared library: the same objects. These use variables of other libraries, or of each thread,
 # and must be compiled for it. EXTRA_CFLAGS=-fPIC where the compiler does not make
 # position-independent programs by itself.
-PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda net/mpi_group net/net_mpi
+PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda dev/cpu_text net/mpi_group \
+	net/net_mpi cli/cli_streams
 $(PIC:%=$(BUILD)/%.o): CFLAGS += -fPIC
 $(PIC:%=$(BUILD)/%.o): Makefile
 SONAME  := libheteroshard.so.0
@@ -144,7 +145,7 @@ $(SHARED): $(OBJ) packaging/libheteroshard.map
 	@echo "  LD $@"
 	@$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic $(LDFLAGS) \
 		-Wl,--version-script=packaging/libheteroshard.map \
-		$(filter-out $(BUILD)/cli/%,$(OBJ)) $(LINK_FIRST) $(LDLIBS) -o $@
+		$(OBJ) $(LINK_FIRST) $(LDLIBS) -o $@
 
 $(BIN): $(BUILD)/cli/main.o $(LIB)
 	@echo "  LD $@"
@@ -178,9 +179,14 @@ TILES := $(foreach c,sm_80 gfx908 gfx90a gfx1100 gfx1200,1-$c 2-$c) 2-sm_75 2-sm
 DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
 	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so \
 	$(TILES:%=fake_tiles_%.so))
-$(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h
+# With which the stand-in compiles a text that is not the program's own.
+FAKE_SOURCE := $(patsubst %,-I$(CURDIR)/%,src tests/drivers) \
+	$(CURDIR)/tests/drivers/fake_kernels.c
+$(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h \
+		tests/drivers/fake_kernels.c
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
+		-DFAKE_SOURCE='"$(FAKE_SOURCE)"' \
 		$(if $(filter lacking%,$*),-DMISSING) -fvisibility=hidden -fPIC -shared \
 		$< src/base/dtype.c -o $@ -lm -ldl
 $(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_TEXT)

@@ -40,7 +40,7 @@ esac
 # Kernels and products are tested on Mesa's OpenCL driver for the processor too (it takes 0.3 s to
 # load); with RUSTICL_ENABLE=llvmpipe all tests are.
 mesa=${RUSTICL_ENABLE:-}
-mesa_tests=" test_dev_gemm test_dev_kernels "
+mesa_tests=" test_dev_gemm test_dev_kernels test_tensor_devices "
 lanes=${TEST_LANES:-2}
 # These compare speeds, so nothing may run beside them.
 alone=" test_attack_job test_train_stays test_train_stays_speed "

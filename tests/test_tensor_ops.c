@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "tensor/quant.h"
 #include "tensor/op_host.h"
+#include "tensor/op_text.h"
 #include "tensor/ops.h"
 #include "tensor/routing.h"
 
@@ -410,6 +411,36 @@ static void case_host(struct bench *b)
 	b->build = build_host;
 }
 
+/* The same as a text; test_tensor_devices.c has others, on every device. */
+static int build_text(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	static const char text[] =
+		"FORWARD { AT(T, y); AT(T, x); AT(f32, p0); i64 i = ITEM, j = i % out, at = i / "
+		"out * "
+		"in + j; if (i < rows * out) st(y, i, p0[j] * ld(x, at) * ld(x, at) + ld(x, at + "
+		"1)); }\n"
+		"BACKWARD { AT(T, dx); AT(T, dy); AT(T, x); AT(f32, p0); i64 i = ITEM, j = i % in, "
+		"at "
+		"= i / in * out + j; if (i < rows * in) st(dx, i, (j < out ? 2.0f * p0[j] * ld(x, "
+		"i) "
+		"* ld(dy, at) : 0.0f) + (j > 0 ? ld(dy, at - 1) : 0.0f)); }\n"
+		"PARAMS { AT(f32, d); AT(T, dy); AT(T, x); LOCAL f32 s[WG]; f32 sum = 0; for (i64 "
+		"r = "
+		"LID; r < rows; r += WG) sum += ld(x, r * in + GROUP) * ld(x, r * in + GROUP) * "
+		"ld(dy, "
+		"r * out + GROUP); sum = group_sum(s, sum); if (LID == 0) d[GROUP] += sum; }\n";
+	static const struct dev_text square_text = { "square", text, true };
+	static const double set[TEXT_OP_SETTINGS] = { 0 };
+	static const struct text_op op = { &square_text, false, set };
+	return op_text_apply(&b->tape, &op, b->used[0], b->par, OUT - 1, y_p, e);
+}
+
+static void case_text(struct bench *b)
+{
+	case_host(b);
+	b->build = build_text;
+}
+
 enum { EXPERTS = 5, CHOSEN = 2 };
 
 static int build_route(struct bench *b, struct tensor **y_p, struct err *e)
@@ -513,6 +544,7 @@ static const struct {
 	{ "conv2d", case_conv2d, false },
 	{ "pool", case_pool, false },
 	{ "host", case_host, false },
+	{ "text", case_text, false },
 	{ "route", case_route, false },
 	{ "permute", case_permute, false },
 	{ "grouped", case_grouped, false },

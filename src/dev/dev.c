@@ -163,6 +163,17 @@ int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_a
 	return d->be->launch(d, k, t, args, e);
 }
 
+int dev_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
+{
+	if (l->groups < 1 && l->lanes < 1)
+		return 0;
+	return d->be->launch_text
+		       ? d->be->launch_text(d, l, e)
+		       : err_set(e, ERR_UNSUPPORTED,
+				 "%s is a text of kernels, which the device '%s' cannot compile",
+				 l->text->name, d->be->name);
+}
+
 int dev_sync(struct dev *d, struct err *e) { return d->be->sync ? d->be->sync(d, e) : 0; }
 bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t)
 {

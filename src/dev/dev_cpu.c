@@ -68,6 +68,7 @@ static void cpu_close(struct dev *d)
 {
 	struct cpu *c = d->priv;
 	cpu_gemm_free(c->gemm);
+	cpu_texts_release(c);
 	/* Ends this thread's team. OpenMP counts idle teams too; with more threads than cores it
 	 * makes those that compute sleep at every barrier instead of busy waiting. */
 	omp_pause_resource(omp_pause_soft, omp_get_initial_device());
@@ -304,5 +305,6 @@ const struct backend backend_cpu = {
 	.zero = cpu_zero,
 	.gemm = cpu_gemm,
 	.launch = cpu_launch,
+	.launch_text = cpu_launch_text,
 	.has = cpu_has,
 };

@@ -166,6 +166,7 @@ const struct backend backend_hip = {
 	.zero = rt_zero,
 	.gemm = rt_gemm,
 	.launch = rt_launch,
+	.launch_text = rt_launch_text,
 	.sync = rt_sync,
 	.download_begin = rt_download_begin,
 	.pin = rt_pin,

@@ -115,6 +115,15 @@ static int null_launch(struct dev *d, enum dev_kernel k, enum dtype t, const uni
 	return 0;
 }
 
+static int null_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
+{
+	(void)l;
+	(void)e;
+	dev_null_counts(d)->entries++;
+	dev_null_counts(d)->launches++;
+	return 0;
+}
+
 const struct backend backend_null = {
 	.name = "null",
 	.count = null_count,
@@ -129,6 +138,7 @@ const struct backend backend_null = {
 	.zero = null_zero,
 	.gemm = null_gemm,
 	.launch = null_launch,
+	.launch_text = null_launch_text,
 };
 
 struct dev_null_counts *dev_null_counts(struct dev *d)

@@ -144,6 +144,7 @@ const struct backend backend_opencl = {
 	.zero = opencl_zero,
 	.gemm = opencl_gemm,
 	.launch = opencl_launch,
+	.launch_text = opencl_launch_text,
 	.sync = opencl_sync,
 	.download_begin = opencl_download_begin,
 	.download_end = opencl_download_end,

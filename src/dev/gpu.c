@@ -57,6 +57,31 @@ void gpu_text(enum dtype t, struct buf *b)
 	}
 }
 
+static int64_t over(int64_t n, int64_t d) { return n > 0 ? (n - 1) / d + 1 : 0; }
+
+void gpu_user_text(enum dtype t, const struct dev_text *text, bool host, struct buf *b)
+{
+	buf_addf(b, "#define HS_T %d\n%s", (int)t, text->params ? "#define USER_PARAMS\n" : "");
+	buf_adds(b, host ? kernel_host : "");
+	buf_adds(b, kernel_prelude);
+	buf_adds(b, kernel_user);
+	buf_adds(b, text->text);
+	buf_adds(b, "\n");
+	buf_adds(b, host ? kernel_host_end : "");
+}
+
+const char *gpu_user_entry(enum dev_text_entry n)
+{
+	static const char *const names[TEXT_ENTRIES] = { "user_forward", "user_backward",
+							 "user_params" };
+	return (unsigned)n < TEXT_ENTRIES ? names[n] : "?";
+}
+
+int64_t gpu_user_groups(const struct dev_text_launch *l)
+{
+	return l->groups > 0 ? l->groups : over(l->lanes, GPU_LANES);
+}
+
 enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
 {
 	switch (k) {
@@ -74,8 +99,6 @@ enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
 		return t;
 	}
 }
-
-static int64_t over(int64_t n, int64_t d) { return n > 0 ? (n - 1) / d + 1 : 0; }
 
 /* 0, 1, 2 for the variants of attention by head width. */
 static int attn_width(int64_t d) { return d <= 64 ? 0 : d <= 128 ? 1 : 2; }

@@ -41,6 +41,13 @@ const char *gpu_entry_name(enum gpu_entry n);
  * own macros tell it the language. */
 void gpu_text(enum dtype t, struct buf *b);
 
+/* The same of somebody's own kernels: with what stands before them. `host`: for the C compiler of a
+ * processor, whose work-groups are one lane. */
+void gpu_user_text(enum dtype t, const struct dev_text *text, bool host, struct buf *b);
+const char *gpu_user_entry(enum dev_text_entry n);
+/* Work-groups of GPU_LANES lanes. */
+int64_t gpu_user_groups(const struct dev_text_launch *l);
+
 /* Which text a kernel is taken from: those that do not look at T from that for float32, which is
  * there in most runs. */
 enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);

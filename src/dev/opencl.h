@@ -43,6 +43,7 @@ struct opencl {
 		cl_program program;
 		cl_kernel kernel[GPU_ENTRIES]; /* made at first use */
 	} built[DT_F16 + 1];                   /* by dtype of activations */
+	struct opencl_user *user;              /* texts that are not the program's own */
 	cl_mem none;                           /* stands for buffers that are not given */
 	uint64_t mem_total, mem_largest;
 	/* How far the device is: an event behind every few launches, the oldest first. Waiting for
@@ -125,6 +126,9 @@ void opencl_queue_release(struct opencl *c);
 /* The kernel of one entry point for activations in `t`; compiled, or read from the cache, at the
  * first call. */
 int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k_p, struct err *e);
+/* The same of an entry point of somebody's text. */
+int opencl_user_kernel(struct opencl *c, const struct dev_text_launch *l, cl_kernel *k_p,
+		       struct err *e);
 /* Builds any text; errors name the device, the first lines of the compiler's log and the file that
  * holds all of it. */
 int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
@@ -155,6 +159,7 @@ bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g);
 int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 		  struct err *e);
 int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
+int opencl_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e);
 bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t);
 void opencl_sums_release(struct dev *d);
 

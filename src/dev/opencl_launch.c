@@ -6,23 +6,24 @@
 #include "dev/gpu_tune.h"
 #include "dev/opencl.h"
 
-static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig,
-		    const union dev_arg *a, double flops, struct err *e)
+static int check_passes(const struct opencl *c, const char *name, int64_t passes, struct err *e)
+{
+	return passes <= c->passes
+		       ? 0
+		       : err_set(e, ERR_UNSUPPORTED,
+				 "%s: %s at this size makes up to %lld passes through loops, and "
+				 "this driver (%s) ends loops after %lld: use shorter sequences or "
+				 "smaller microbatches, or another device",
+				 c->who, name, (long long)passes, c->driver, (long long)c->passes);
+}
+
+static int enqueue(struct opencl *c, cl_kernel k, const char *name, int64_t groups, const char *sig,
+		   const union dev_arg *a, double flops, struct err *e)
 {
 	const struct cl_functions *f = &c->lib->f;
-	const size_t local = GPU_LANES, global = (size_t)s->groups * GPU_LANES;
-	cl_kernel k;
+	const size_t local = GPU_LANES, global = (size_t)groups * GPU_LANES;
 	uint32_t at = 0;
 	int32_t rc = CL_SUCCESS;
-	if (s->passes > c->passes)
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: %s at this size makes up to %lld passes through loops, and this "
-			"driver (%s) ends loops after %lld: use shorter sequences or smaller "
-			"microbatches, or another device",
-			c->who, gpu_entry_name(s->entry), (long long)s->passes, c->driver,
-			(long long)c->passes);
-	TRY(opencl_kernel(c, s->entry, t, &k, e));
 	for (int i = 0; sig[i] && rc == CL_SUCCESS; i++) {
 		if (sig[i] == 'b') {
 			TRY(opencl_use(c, a[i].b.buf, e));
@@ -42,7 +43,26 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 					       NULL);
 	if (rc == CL_SUCCESS)
 		rc = opencl_launched(c, flops);
-	return opencl_failed(c, rc, gpu_entry_name(s->entry), e);
+	return opencl_failed(c, rc, name, e);
+}
+
+static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, const char *sig,
+		    const union dev_arg *a, double flops, struct err *e)
+{
+	const char *name = gpu_entry_name(s->entry);
+	cl_kernel k;
+	TRY(check_passes(c, name, s->passes, e));
+	TRY(opencl_kernel(c, s->entry, t, &k, e));
+	return enqueue(c, k, name, s->groups, sig, a, flops, e);
+}
+
+int opencl_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
+{
+	struct opencl *c = d->priv;
+	cl_kernel k;
+	TRY(check_passes(c, l->text->name, l->passes, e));
+	TRY(opencl_user_kernel(c, l, &k, e));
+	return enqueue(c, k, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, e);
 }
 
 bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)

@@ -122,8 +122,73 @@ int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k
 	return 0;
 }
 
+struct opencl_user {
+	const struct dev_text *text;
+	enum dtype t;
+	cl_program program;
+	cl_kernel kernel[TEXT_ENTRIES];
+	struct opencl_user *next;
+};
+
+/* A text as it is compiled for a dtype. */
+static int user_of(struct opencl *c, const struct dev_text *text, enum dtype t,
+		   struct opencl_user **u_p, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	for (*u_p = c->user; *u_p; *u_p = (*u_p)->next)
+		if ((*u_p)->text == text && (*u_p)->t == t)
+			return 0;
+	struct opencl_user *u = mem_zalloc(sizeof *u);
+	if (!u)
+		return err_nomem(e, sizeof *u, text->name);
+	*u = (struct opencl_user){ .text = text, .t = t };
+	gpu_user_text(t, text, false, &b);
+	int rc = buf_ok(&b, e);
+	if (rc == 0)
+		rc = opencl_build(c, b.p, b.n, &u->program, e);
+	buf_release(&b);
+	if (rc < 0) {
+		mem_free(u);
+		return rc;
+	}
+	u->next = c->user;
+	*u_p = c->user = u;
+	return 0;
+}
+
+int opencl_user_kernel(struct opencl *c, const struct dev_text_launch *l, cl_kernel *k_p,
+		       struct err *e)
+{
+	struct opencl_user *u;
+	int32_t rc = CL_SUCCESS;
+	if (user_of(c, l->text, l->t, &u, e) < 0)
+		return err_prefix(e, "%s", l->text->name);
+	cl_kernel *k = &u->kernel[l->entry];
+	if (!*k)
+		*k = c->lib->f.clCreateKernel(u->program, gpu_user_entry(l->entry), &rc);
+	if (!*k)
+		return err_set(e, ERR_DEVICE, "%s: %s has no kernel %s after compiling: %s",
+			       l->text->name, c->who, gpu_user_entry(l->entry), opencl_error(rc));
+	*k_p = *k;
+	return 0;
+}
+
+static void users_release(struct opencl *c)
+{
+	while (c->user) {
+		struct opencl_user *u = c->user;
+		c->user = u->next;
+		for (int n = 0; n < TEXT_ENTRIES; n++)
+			if (u->kernel[n])
+				c->lib->f.clReleaseKernel(u->kernel[n]);
+		c->lib->f.clReleaseProgram(u->program);
+		mem_free(u);
+	}
+}
+
 void opencl_programs_release(struct opencl *c)
 {
+	users_release(c);
 	for (size_t t = 0; t < ARRAY_LEN(c->built); t++) {
 		for (int n = 0; n < GPU_ENTRIES; n++)
 			if (c->built[t].kernel[n])

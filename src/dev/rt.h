@@ -194,6 +194,7 @@ struct rt {
 		void *module;
 		void *entry[GPU_ENTRIES];
 	} built[RT_TYPES];
+	struct rt_user *user; /* texts that are not the program's own */
 	struct rt_blas *blas;
 	bool blas_tried;
 	int shape[RT_TYPES];    /* of portable products: gpu_tune.h */
@@ -247,12 +248,14 @@ void rt_memory_release(struct rt *c);
 
 /* rt_program.c */
 int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, struct err *e);
+int rt_user_kernel(struct rt *c, const struct dev_text_launch *l, void **function_p, struct err *e);
 void rt_programs_release(struct rt *c);
 
 /* rt_launch.c */
 int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
 int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 	      struct err *e);
+int rt_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e);
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t);
 /* whether a small product in this dtype comes out right, by the vendor's library on hardware that
  * multiplies it */

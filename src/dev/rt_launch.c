@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "dev/gpu_tune.h"
 
-static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
-		    const union dev_arg *a, double flops, struct err *e)
+static int start(struct rt *c, void *function, const char *name, int64_t groups, const char *sig,
+		 const union dev_arg *a, double flops, struct err *e)
 {
 	/* a buffer takes two: its address, and the place in it */
 	union {
@@ -17,13 +17,12 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 		int64_t i;
 		float f;
 	} value[2 * GPU_ARGS];
-	void *params[2 * GPU_ARGS], *function;
+	void *params[2 * GPU_ARGS];
 	int n = 0;
-	if (s->groups > INT32_MAX / GPU_LANES)
+	if (groups > INT32_MAX / GPU_LANES)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s of %lld groups is more than a launch can have", c->label,
-			       gpu_entry_name(s->entry), (long long)s->groups);
-	TRY(rt_kernel(c, s->entry, t, &function, e));
+			       name, (long long)groups);
 	for (int i = 0; sig[i]; i++) {
 		if (sig[i] == 'b') {
 			TRY(rt_use(c, a[i].b.buf, e));
@@ -37,15 +36,32 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 	}
 	for (int i = 0; i < n; i++)
 		params[i] = &value[i];
-	c->doing = gpu_entry_name(s->entry);
+	c->doing = name;
 	for (int again = 0;; again++) {
-		const int code = c->f->launch(function, (unsigned)s->groups, 1, 1, GPU_LANES, 1, 1,
-					      0, c->compute, params, NULL);
+		const int code = c->f->launch(function, (unsigned)groups, 1, 1, GPU_LANES, 1, 1, 0,
+					      c->compute, params, NULL);
 		if (code == RT_OUT_OF_MEMORY && !again && rt_spare_back(c, e))
 			continue;
 		TRY(rt_failed(c, code, "starting a kernel", e));
 		return rt_queued(c, flops, e);
 	}
+}
+
+static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
+		    const union dev_arg *a, double flops, struct err *e)
+{
+	void *function;
+	TRY(rt_kernel(c, s->entry, t, &function, e));
+	return start(c, function, gpu_entry_name(s->entry), s->groups, sig, a, flops, e);
+}
+
+int rt_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
+{
+	struct rt *c = d->priv;
+	void *function;
+	TRY(rt_enter(c, e));
+	TRY(rt_user_kernel(c, l, &function, e));
+	return start(c, function, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, e);
 }
 
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t)

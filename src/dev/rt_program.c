@@ -69,8 +69,67 @@ int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, s
 	return 0;
 }
 
+struct rt_user {
+	const struct dev_text *text;
+	enum dtype t;
+	void *module, *entry[TEXT_ENTRIES];
+	struct rt_user *next;
+};
+
+/* A text as it is compiled for a dtype. */
+static int user_of(struct rt *c, const struct dev_text *text, enum dtype t, struct rt_user **u_p,
+		   struct err *e)
+{
+	struct buf b = BUF_INIT;
+	for (*u_p = c->user; *u_p; *u_p = (*u_p)->next)
+		if ((*u_p)->text == text && (*u_p)->t == t)
+			return 0;
+	struct rt_user *u = mem_zalloc(sizeof *u);
+	if (!u)
+		return err_nomem(e, sizeof *u, text->name);
+	*u = (struct rt_user){ .text = text, .t = t };
+	gpu_user_text(t, text, false, &b);
+	int rc = buf_ok(&b, e);
+	if (rc == 0)
+		rc = build(c, &b, &u->module, e);
+	buf_release(&b);
+	if (rc < 0) {
+		mem_free(u);
+		return rc;
+	}
+	u->next = c->user;
+	*u_p = c->user = u;
+	return 0;
+}
+
+int rt_user_kernel(struct rt *c, const struct dev_text_launch *l, void **function_p, struct err *e)
+{
+	struct rt_user *u;
+	int rc = user_of(c, l->text, l->t, &u, e);
+	if (rc == 0 && !u->entry[l->entry])
+		rc = rt_failed(c,
+			       c->f->module_function(&u->entry[l->entry], u->module,
+						     gpu_user_entry(l->entry)),
+			       gpu_user_entry(l->entry), e);
+	if (rc < 0)
+		return err_prefix(e, "%s", l->text->name);
+	*function_p = u->entry[l->entry];
+	return 0;
+}
+
+static void users_release(struct rt *c)
+{
+	while (c->user) {
+		struct rt_user *u = c->user;
+		c->user = u->next;
+		c->f->module_unload(u->module);
+		mem_free(u);
+	}
+}
+
 void rt_programs_release(struct rt *c)
 {
+	users_release(c);
 	for (size_t t = 0; t < ARRAY_LEN(c->built); t++)
 		if (c->built[t].module)
 			c->f->module_unload(c->built[t].module);

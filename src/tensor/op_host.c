@@ -31,27 +31,41 @@ static int check(const struct tape *t, const struct op_args *a, struct err *e)
 		       op_of(a)->name, t->dev->be->name);
 }
 
-/* n numbers in dtype t as float32, in scratch unless they are. */
-static int as_f32(struct tape *t, struct dev_ref from, enum dtype dtype, int64_t n, bool fill,
-		  struct dev_ref *r_p, struct err *e)
+int op_host_as(struct tape *t, struct dev_ref from, enum dtype is, enum dtype want, int64_t n,
+	       bool fill, struct dev_ref *r_p, struct err *e)
 {
 	*r_p = from;
-	if (dtype == DT_F32)
+	if (is == want)
 		return 0;
-	TRY(dmem_take(t->scratch, (size_t)n * 4, r_p, e));
+	TRY(dmem_take(t->scratch, (size_t)n * dtype_size(want), r_p, e));
 	const union dev_arg a[] = {
-		{ .b = *r_p }, { .b = from }, { .i = n }, { .i = DT_F32 }, { .i = dtype }
+		{ .b = *r_p }, { .b = from }, { .i = n }, { .i = want }, { .i = is }
 	};
 	return fill ? dev_launch(t->dev, K_cast, DT_F32, a, e) : 0;
 }
 
-static int from_f32(struct tape *t, struct dev_ref to, enum dtype dtype, struct dev_ref from,
-		    int64_t n, struct err *e)
+int op_host_back(struct tape *t, struct dev_ref to, enum dtype is, struct dev_ref from,
+		 enum dtype has, int64_t n, struct err *e)
 {
 	const union dev_arg a[] = {
-		{ .b = to }, { .b = from }, { .i = n }, { .i = dtype }, { .i = DT_F32 }
+		{ .b = to }, { .b = from }, { .i = n }, { .i = is }, { .i = has }
 	};
-	return dtype == DT_F32 ? 0 : dev_launch(t->dev, K_cast, DT_F32, a, e);
+	return is == has ? 0 : dev_launch(t->dev, K_cast, DT_F32, a, e);
+}
+
+int op_host_add(struct tape *t, const struct tensor *dx, struct dev_ref from, enum dtype has,
+		int acc, struct err *e)
+{
+	struct dev_ref part = from;
+	if (dx->dtype != has)
+		TRY(dmem_take(t->scratch, tensor_bytes(dx), &part, e));
+	TRY(op_host_back(t, part, dx->dtype, from, has, tensor_count(dx), e));
+	const union dev_arg a[] = { { .b = dx->at },
+				    { .b = part },
+				    { .i = tensor_count(dx) },
+				    { .f = 1 },
+				    { .f = (float)acc } };
+	return dev_launch(t->dev, K_axpby, dx->dtype, a, e);
 }
 
 /* x and the parameters. */
@@ -62,14 +76,14 @@ static int give(struct tape *t, const struct tape_node *n, struct host_pass *p, 
 	*p = (struct host_pass){ .rows = tensor_rows(x),
 				 .in = tensor_cols(x),
 				 .out = tensor_cols(n->y) };
-	TRY(as_f32(t, x->at, x->dtype, tensor_count(x), true, &r, e));
+	TRY(op_host_as(t, x->at, x->dtype, DT_F32, tensor_count(x), true, &r, e));
 	p->x = host(r);
 	for (int i = 0; i < HOST_OP_PARAMS && n->a.p[i]; i++) {
 		const struct param *w = n->a.p[i];
 		if (w->w.kind != WEIGHT_PLAIN)
 			return err_set(e, ERR_UNSUPPORTED, "the block '%s' needs plain weights",
 				       op_of(&n->a)->name);
-		TRY(as_f32(t, w->w.data, w->w.dtype, param_count(w), true, &r, e));
+		TRY(op_host_as(t, w->w.data, w->w.dtype, DT_F32, param_count(w), true, &r, e));
 		p->param[i] = host(r);
 		p->dparam[i] = w->trainable ? host(DEV_REF(w->grad, 0)) : NULL;
 	}
@@ -92,10 +106,10 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	struct dev_ref y;
 	TRY(check(t, &n->a, e));
 	TRY(give(t, n, &p, e));
-	TRY(as_f32(t, n->y->at, n->y->dtype, count, false, &y, e));
+	TRY(op_host_as(t, n->y->at, n->y->dtype, DT_F32, count, false, &y, e));
 	p.y = host(y);
 	TRY(failed(n, "forward", op->forward(op->ctx, &p), e));
-	TRY(from_f32(t, n->y->at, n->y->dtype, y, count, e));
+	TRY(op_host_back(t, n->y->at, n->y->dtype, y, DT_F32, count, e));
 	dmem_back(t->scratch, k);
 	return 0;
 }
@@ -111,7 +125,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 		TRY(tape_grad(t, x, &dx, &acc, e));
 	struct dmem_mark k = dmem_mark(t->scratch);
 	TRY(give(t, n, &p, e));
-	TRY(as_f32(t, n->y->grad->at, n->y->grad->dtype, tensor_count(n->y), true, &dy, e));
+	TRY(op_host_as(t, n->y->grad->at, n->y->grad->dtype, DT_F32, tensor_count(n->y), true, &dy,
+		       e));
 	p.dy = host(dy);
 	if (dx) {
 		TRY(dmem_take(t->scratch, (size_t)tensor_count(x) * 4, &own, e));
@@ -119,18 +134,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	}
 	TRY(dev_sync(t->dev, e));
 	TRY(failed(n, "backward", op->backward(op->ctx, &p), e));
-	if (dx) {
-		struct dev_ref part = own;
-		if (dx->dtype != DT_F32)
-			TRY(dmem_take(t->scratch, tensor_bytes(dx), &part, e));
-		TRY(from_f32(t, part, dx->dtype, own, tensor_count(x), e));
-		const union dev_arg a[] = { { .b = dx->at },
-					    { .b = part },
-					    { .i = tensor_count(x) },
-					    { .f = 1 },
-					    { .f = (float)acc } };
-		TRY(dev_launch(t->dev, K_axpby, dx->dtype, a, e));
-	}
+	if (dx)
+		TRY(op_host_add(t, dx, own, DT_F32, acc, e));
 	dmem_back(t->scratch, k);
 	return 0;
 }

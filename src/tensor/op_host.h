@@ -33,4 +33,15 @@ struct host_op {
 int op_host_apply(struct tape *t, const struct host_op *op, struct tensor *x,
 		  struct param *const *p, int64_t out, struct tensor **y_p, struct err *e);
 
+/* n numbers at `from`, in dtype `is`, as `want`: there, or in scratch where that is another one
+ * (converted, unless `fill` is unset: then it is room for them). */
+int op_host_as(struct tape *t, struct dev_ref from, enum dtype is, enum dtype want, int64_t n,
+	       bool fill, struct dev_ref *r_p, struct err *e);
+/* From there to where they belong. */
+int op_host_back(struct tape *t, struct dev_ref to, enum dtype is, struct dev_ref from,
+		 enum dtype has, int64_t n, struct err *e);
+/* Adds to (acc), or writes, the gradient dx. */
+int op_host_add(struct tape *t, const struct tensor *dx, struct dev_ref from, enum dtype has,
+		int acc, struct err *e);
+
 #endif

@@ -2,6 +2,7 @@
 /* fake_kernels.c - the CUDA and HIP side of the kernels as plain C, for the stand-in of a card in
  * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread. They switch at barriers
  * and where the lanes of a wave wait for each other, so what __shared__ holds can be static.
+ * FAKE_TEXT names a file with a text that is not the program's own: then this is that text alone.
  * FAKE_CARD names a card with matrix units by its architecture, as the compilers' own macro does:
  * then this is attention and products alone, as the text has them for that card (fake_tiles.h). */
 #include <math.h>
@@ -46,6 +47,9 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 	return (unsigned)(((unsigned long long)a * b) >> 32);
 }
 
+#ifdef FAKE_TEXT /* one that the stand-in's compiler was given */
+#include FAKE_TEXT
+#else
 /* clang-format off: the order of gpu_text() */
 #include "dev/kernel/prelude.k"
 #ifndef FAKE_CARD
@@ -92,3 +96,4 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #define DT 512
 #include "dev/kernel/gemm.k"
 #undef DT
+#endif

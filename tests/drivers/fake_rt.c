@@ -819,6 +819,55 @@ static void *tiles_of(const char *image, char *path)
 	return access(path, R_OK) ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* A text that is not the program's own (kernel/user.k) is compiled like its kernels, by the C
+ * compiler. NULL, with what that said: it does not compile. */
+static bool is_users(const char *text) { return strstr(text, "KERNEL(user_forward)"); }
+
+static void *compile_users(const char *text, char *log, size_t most)
+{
+	char dir[] = "/tmp/hs-text-XXXXXX", command[4096], path[64];
+	void *library = NULL;
+	log[0] = 0;
+	if (!mkdtemp(dir))
+		return NULL;
+	snprintf(path, sizeof path, "%s/text.c", dir);
+	FILE *f = fopen(path, "w");
+	if (f) {
+		fputs(text, f);
+		fclose(f);
+	}
+	snprintf(command, sizeof command,
+		 "cc -std=gnu11 -O1 -Werror=implicit-function-declaration -fno-strict-aliasing "
+		 "-DFAKE_TEXT='\"%s\"' -fPIC -shared %s "
+		 "-o %s/text.so -lm 2>%s/log",
+		 path, FAKE_SOURCE, dir, dir);
+	const int failed = system(command);
+	snprintf(path, sizeof path, "%s/text.so", dir);
+	if (!failed)
+		library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	snprintf(path, sizeof path, "%s/log", dir);
+	f = fopen(path, "r");
+	if (f) {
+		log[fread(log, 1, most - 1, f)] = 0;
+		fclose(f);
+	}
+	snprintf(command, sizeof command, "rm -rf %s", dir);
+	if (system(command))
+		return NULL;
+	return library;
+}
+
+static int x_module_of_users(void **m, const char *image)
+{
+	char log[256];
+	struct module *n = calloc(1, sizeof *n);
+	n->owner = owner_now();
+	n->text = strdup(image);
+	n->library = compile_users(image, log, sizeof log);
+	*m = n;
+	return n->library ? OK : 200;
+}
+
 static int x_module(void **m, const void *image)
 {
 	char path[4096];
@@ -827,6 +876,8 @@ static int x_module(void **m, const void *image)
 		return NO_CONTEXT;
 	if (!runs_here(image))
 		return NO_BINARY;
+	if (is_users(image))
+		return x_module_of_users(m, image);
 	if (strncmp(image, "#define HS_T ", 13) || !dladdr((void *)(uintptr_t)x_module, &me))
 		return 200;
 	snprintf(path, sizeof path, "%.*s/fake_kernels_%c.so",
@@ -899,7 +950,7 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 /* ---- the compiler ---- */
 struct program {
 	char *text;
-	char made_for[128];
+	char made_for[128], log[4096];
 };
 
 static int c_create(void **p, const char *text, const char *name, int n, const char *const *h,
@@ -941,20 +992,29 @@ static int c_compile(struct program *p, int n, const char *const *options)
 		return 5;
 	for (int i = 0; i < narchs(); i++)
 		known |= first_arch()[i] == arch;
+	if (known && is_users(p->text)) {
+		void *library = compile_users(p->text, p->log, sizeof p->log);
+		return library ? dlclose(library), OK : 6;
+	}
 	return !known ? 5 : fault("compile", 0) ? 6 : OK;
+}
+
+static const char *log_of(const struct program *p)
+{
+	return fault("compile", 0) ? compiler_log : p->log;
 }
 
 static int c_log_size(void *p, size_t *n)
 {
-	(void)p;
-	*n = fault("compile", 0) ? sizeof compiler_log : 0;
+	const char *log = log_of(p);
+	*n = log[0] ? strlen(log) + 1 : 0;
 	return OK;
 }
 
 static int c_log(void *p, char *s)
 {
-	(void)p;
-	memcpy(s, compiler_log, sizeof compiler_log);
+	const char *log = log_of(p);
+	memcpy(s, log, strlen(log) + 1);
 	return OK;
 }
 

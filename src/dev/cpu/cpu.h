@@ -18,7 +18,8 @@ struct cpu {
 	void *scratch; /* grown on demand, kept: a warm step allocates nothing */
 	size_t scratch_size;
 	struct cpu_gemm *gemm;
-	struct dev_caps caps; /* what does not change; filled at the first question */
+	struct cpu_text *texts; /* compiled ones (cpu_text.c) */
+	struct dev_caps caps;   /* what does not change; filled at the first question */
 	bool probed;
 };
 
@@ -26,6 +27,9 @@ struct cpu {
  * they become free. (cpu_work.c) */
 typedef void (*cpu_chunk_fn)(void *ctx, int64_t i, int thread);
 void cpu_par(struct cpu *c, int64_t n, cpu_chunk_fn fn, void *ctx);
+
+int cpu_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e);
+void cpu_texts_release(struct cpu *c);
 
 /* 64-byte aligned memory, valid until the next call; NULL when memory is out. Not cleared. */
 void *cpu_scratch(struct cpu *c, size_t bytes);
