@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVERY = 256, PART = 1 << 20, RECORD_MOST = 64 << 20, NAME_MOST = 256 };
+enum {
+	EVERY = 256,
+	PART = 1 << 20,
+	RECORD_MOST = 64 << 20,
+	NAME_MOST = 256,
+	WORDS_MOST = 1 << 16 /* labels */
+};
 
 struct column {
 	char *name;
@@ -35,6 +41,10 @@ struct table {
 	size_t cap;
 	uint64_t from, n;
 	struct buf field;
+	char **word; /* [words] labels that are words, sorted: the number of one is its place */
+	size_t words, words_cap;
+	/* the file is read for the first time, and labels are found; one was a number */
+	bool learns, numbers;
 };
 
 /* ---- records ---- */
@@ -195,22 +205,76 @@ static int refuse(const char *column, const char *why, struct err *e)
 	return err_set(e, ERR_INPUT, "column '%.100s': %s", column, why);
 }
 
+/* ---- labels that are words ---- */
+
+/* Where a word is, or belongs. */
+static size_t place_of(const struct table *t, const char *s, bool *there_p)
+{
+	size_t low = 0, high = t->words;
+	*there_p = false;
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		const int order = strcmp(t->word[mid], s);
+		if (!order)
+			*there_p = true;
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* The number of a label. */
+static int number_of(struct table *t, const char *s, double *v_p, struct err *e)
+{
+	bool there;
+	const size_t at = place_of(t, s, &there);
+	*v_p = (double)at;
+	if (there)
+		return 0;
+	if (!t->learns || t->numbers)
+		return err_set(e, ERR_INPUT, "'%.60s' is not a number", s);
+	if (t->words == WORDS_MOST || strlen(s) >= NAME_MOST)
+		return err_set(e, ERR_INPUT, "'%.60s': more than %d labels, or one is too long", s,
+			       WORDS_MOST);
+	if (!mem_grow(&t->word, &t->words_cap, t->words + 1, sizeof *t->word))
+		return err_nomem(e, t->words * sizeof *t->word, "labels");
+	char *copy = mem_strdup(s);
+	if (!copy)
+		return err_nomem(e, strlen(s), "labels");
+	memmove(t->word + at + 1, t->word + at, (t->words - at) * sizeof *t->word);
+	t->word[at] = copy;
+	t->words++;
+	return 0;
+}
+
+/* The number that a field holds, or that of the label that it is. */
+static int field_value(struct table *t, const char *s, double *v_p, struct err *e)
+{
+	char *end;
+	*v_p = strtod(s, &end);
+	end += strspn(end, " \t");
+	const bool number = end != s && !*end;
+	if (number && t->words)
+		return err_set(e, ERR_INPUT,
+			       "'%.60s' is a number, and other rows have words (as '%.60s')", s,
+			       t->word[0]);
+	t->numbers |= number;
+	return number ? 0 : number_of(t, s, v_p, e);
+}
+
 static int table_row(struct table *t, const char *p, size_t n, void *dst, uint64_t to,
 		     struct err *e)
 {
 	size_t i = 0, f = 0;
 	for (; i <= n; f++) {
-		char *end;
+		double v;
 		TRY(csv_field(t->csv.separator, p, n, &i, &t->field, e));
 		if (f >= t->fields || t->use[f] < 0)
 			continue;
-		const double v = strtod(t->field.p, &end);
-		end += strspn(end, " \t");
-		if (end == t->field.p || *end) {
-			char why[100];
-			snprintf(why, sizeof why, "'%.60s' is not a number", t->field.p);
-			return refuse(t->column[t->use[f]].name, why, e);
-		}
+		if (field_value(t, t->field.p, &v, e) < 0)
+			return err_prefix(e, "column '%.100s'", t->column[t->use[f]].name);
 		TRY(array_put(&t->a, dst, to + (uint64_t)t->use[f], v, e));
 	}
 	return f == t->fields ? 0
@@ -228,11 +292,17 @@ static int values(struct table *t, const json_t *v, void *dst, uint64_t to, uint
 			TRY(values(t, json_array_get(v, i), dst, to, most, n_p, e));
 		return 0;
 	}
-	if (!json_is_number(v) && !json_is_boolean(v))
+	double number = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
+	if (json_is_string(v) && (t->words || t->learns))
+		TRY(number_of(t, json_string_value(v), &number, e));
+	else if (!json_is_number(v) && !json_is_boolean(v))
 		return err_set(e, ERR_INPUT, "is neither a number nor a list of numbers");
+	else if (t->words)
+		return err_set(e, ERR_INPUT, "is a number, and other rows have words (as '%.60s')",
+			       t->word[0]);
+	t->numbers |= !json_is_string(v);
 	if (dst && *n_p < most)
-		TRY(array_put(&t->a, dst, to + *n_p,
-			      json_is_boolean(v) ? json_is_true(v) : json_number_value(v), e));
+		TRY(array_put(&t->a, dst, to + *n_p, number, e));
 	++*n_p;
 	return 0;
 }
@@ -316,6 +386,9 @@ static void close_table(struct array *a)
 	struct table *t = (struct table *)(void *)a;
 	for (size_t k = 0; k < t->columns; k++)
 		mem_free(t->column[k].name);
+	for (size_t k = 0; k < t->words; k++)
+		mem_free(t->word[k]);
+	mem_free(t->word);
 	mem_free(t->column);
 	mem_free(t->use);
 	mem_free(t->place);
@@ -326,6 +399,16 @@ static void close_table(struct array *a)
 }
 
 static const struct array_kind kind = { .name = "table", .read = read_table, .close = close_table };
+
+/* A row of labels, when it is read for the first time. */
+static int learn(struct table *t, const char *p, size_t n, struct err *e)
+{
+	int32_t label;
+	const int rc = t->csv.separator ? table_row(t, p, n, &label, 0, e)
+					: line_row(t, p, n, &label, 0, e);
+	return rc < 0 ? err_prefix(e, "%s: row %llu", t->a.path, (unsigned long long)t->a.rows + 1)
+		      : 0;
+}
 
 /* Finds all rows. */
 static int find_rows(struct table *t, const char *list, struct err *e)
@@ -347,9 +430,13 @@ static int find_rows(struct table *t, const char *list, struct err *e)
 	} else {
 		TRY(wished(t, list, e));
 	}
+	t->learns = t->a.whole && t->columns == 1;
 	while ((rc = row_at(t, &at, &began, &p, &n, e)) > 0) {
 		if (!t->csv.separator && !t->a.rows)
 			TRY(line_row(t, p, n, NULL, 0, e));
+		t->learns &= t->a.each == 1; /* of JSONL the first row says it */
+		if (t->learns)
+			TRY(learn(t, p, n, e));
 		if (t->a.rows++ % EVERY)
 			continue;
 		if (!mem_grow(&t->place, &t->places_cap, t->places + 1, sizeof *t->place))
@@ -357,6 +444,7 @@ static int find_rows(struct table *t, const char *list, struct err *e)
 		t->place[t->places++] = began;
 	}
 	t->next = UINT64_MAX;
+	t->learns = false;
 	return rc;
 }
 

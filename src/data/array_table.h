@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* array_table.h - columns of CSV and TSV files, and of JSONL, where a column is a number or a list
  * of numbers (of any depth, read in its order). A table's first row names its columns. Empty lines
- * are skipped. */
+ * are skipped.
+ *
+ * A single column of whole numbers may have words instead, the same in every row: they are labels,
+ * numbered in the order of their bytes (as folders of images are). */
 #ifndef HS_DATA_ARRAY_TABLE_H
 #define HS_DATA_ARRAY_TABLE_H
 
