@@ -22,7 +22,7 @@
  *
  * Versions. HS_API_VERSION grows when something is added; what is there keeps its meaning as long
  * as the library's soname is the same. A struct with `size` as its first member grows at its end:
- * make it with its _init function. What is to go is marked as deprecated for one minor version
+ * make it with its _init function. What is to go is marked with HS_DEPRECATED for one minor version
  * first. */
 #ifndef HETEROSHARD_H
 #define HETEROSHARD_H
@@ -35,7 +35,14 @@
 extern "C" {
 #endif
 
-#define HS_API_VERSION 2
+#define HS_API_VERSION 3
+
+/* Stands before what is to go: compilers warn where it is used, and say what to use. */
+#if defined(__GNUC__)
+#define HS_DEPRECATED(use) __attribute__((deprecated(use)))
+#else
+#define HS_DEPRECATED(use)
+#endif
 
 enum {
 	HS_E_USAGE = -1,       /* wrong arguments, a setting, a model's text */
@@ -132,6 +139,9 @@ typedef struct hs_pass {
 	const float *dy;
 	float *dx;
 	float *const *dparam;
+	/* Since version 3: the shape of a row of x */
+	int ndim;
+	int64_t dim[3];
 } hs_pass;
 
 typedef struct hs_setting {
@@ -148,10 +158,17 @@ typedef struct hs_kind_param {
 
 enum { HS_SETTINGS = 6, HS_DIMS = 3, HS_PARAMS = 5 };
 
-/* A kind of block whose forward and backward pass are C functions, for workers whose device is the
- * processor; on another one the run ends with an error that names block and device. Rows are
- * independent of each other: a pass has any number of them. A function that does not return 0 fails
- * the run. All of it is copied by hs_block_register() but the functions. */
+/* How FORWARD and BACKWARD of a text are divided into lanes: one for each number that they write
+ * (ITEM), or a work-group for each row (GROUP). */
+enum { HS_LANES = 0, HS_ROWS = 1 };
+
+/* A kind of block whose forward and backward pass are C functions, a text in the kernel dialect
+ * (docs/kernels.md), or both. C functions run on workers whose device is the processor; a text is
+ * compiled by every device, on a processor by its C compiler where there are no functions. On
+ * another device a kind of C functions alone ends the run with an error that names block and
+ * device, as does a text that does not compile. Rows are independent of each other: a pass has any
+ * number of them. A function that does not return 0 fails the run. All of it is copied by
+ * hs_block_register() but the functions. */
 typedef struct hs_kind {
 	size_t size;      /* sizeof(hs_kind) */
 	const char *name; /* as it stands in a model's text */
@@ -165,6 +182,9 @@ typedef struct hs_kind {
 	int (*params)(const double *set, int ndim, const int64_t *in, hs_kind_param *param);
 	int (*forward)(const hs_pass *p);
 	int (*backward)(const hs_pass *p);
+	/* Since version 3. NULL: there is none. Settings are s0, s1, ..., parameters p0, p1, ... */
+	const char *text;
+	int lanes; /* HS_LANES or HS_ROWS */
 } hs_kind;
 
 static inline hs_kind hs_kind_init(void)
@@ -256,8 +276,11 @@ int hs_plugin_load(const char *path, hs_error *e);
 /* Data by index. A sample is `length` rows: 1, or the positions of a sequence. `get` writes sample
  * `index` (below count + held): length * hs_model_input() numbers of 4 bytes into x and length *
  * hs_model_target() into y (floats; ids and classes are int32_t; class -100: this row has no
- * target). 0: done; anything else fails the run. Samples come in an order that is drawn from the
+ * target). 0: done; HS_DATA_ENDS: there is no such sample; this and anything else fails the run.
+ * Samples come in an order that is drawn from the
  * seed, so that a run that is resumed sees what it would have seen. */
+enum { HS_DATA_ENDS = -100 };
+
 typedef struct hs_data {
 	size_t size;      /* sizeof(hs_data) */
 	uint64_t count;   /* samples to train on */
@@ -373,6 +396,9 @@ typedef struct hs_options {
 	 * NULL); "--worker ID" is added. NULL: workers of this machine are started by hand. */
 	char *const *worker;
 	hs_callbacks on;
+	/* Since version 3. Other than 0: a run is resumed although the model, the data or a setting
+	 * has changed; each change is told as a warning. */
+	int allow_changes;
 } hs_options;
 
 static inline hs_options hs_options_init(void)
@@ -454,6 +480,39 @@ static inline hs_generation hs_generation_init(void)
 
 /* A model's answer to a prompt. *tokens_p (MAY be NULL): how many there were. */
 int hs_generate(const hs_generation *g, uint64_t *tokens_p, hs_error *e);
+
+/* ---- every command ---- */
+
+/* What a command of `heteroshard` has in place of the streams and signals of a process. */
+typedef struct hs_io {
+	size_t size; /* sizeof(hs_io) */
+	/* What it reads as its standard input: a text for `tokenize`, a prompt for `generate` */
+	const char *input;
+	size_t input_size;
+	/* Get its results and its messages, part by part, not ended by 0; NULL: they are dropped.
+	 * Other than 0: the call fails when the command has ended. */
+	int (*out)(void *ctx, const char *text, size_t n);
+	int (*err)(void *ctx, const char *text, size_t n);
+	void *ctx;
+	/* NULL, or set to another number than 0 it is Ctrl-C: a job finishes its step and saves */
+	const volatile int *stop;
+	const char *program; /* starts workers of this machine; NULL: heteroshard of PATH */
+} hs_io;
+
+static inline hs_io hs_io_init(void)
+{
+	hs_io io;
+	memset(&io, 0, sizeof io);
+	io.size = sizeof io;
+	return io;
+}
+
+/* Does what the command line does, by its words: "eval", "model.gguf", "--data", "held-out.jsonl".
+ * docs/api.md says which function has the same as numbers and structs. Nobody is asked anything,
+ * and nothing goes to the streams of this process. *status_p (MAY be NULL): the exit status, which
+ * is 1 too where a command says no (`doctor` has found something). An error is the error line of
+ * the command. One at a time in a process, and no hs_train() beside it. `io` MAY be NULL. */
+int hs_command(const char *const *word, size_t words, const hs_io *io, int *status_p, hs_error *e);
 
 /* ---- workers ---- */
 

@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_api.c - the public interface: losses against PyTorch, the same bits over several workers and
- * after a stop, callbacks, and every mistake as an error value with one line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <heteroshard.h>
+ * after a stop, callbacks, more data than memory. test_api_mistakes.c has what is refused,
+ * test_api_kinds.c blocks and optimizers of one's own. */
+#include "support/api.h"
 
 #include "base/mem.h"
 #include "support/scratch.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-#define MUST(call)                                                                                 \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, e.text);                                         \
-	} while (0)
 
 /* ---- against PyTorch: values and data by the formulas of scripts/golden/own.py ---- */
 
@@ -219,19 +206,6 @@ static void accuracy_of_pytorch(void **state)
 
 /* ---- the same bits ---- */
 
-static const char text[] = "input 6\nlinear 24; gelu; dropout 0.25\n"
-			   "residual { layer_norm; linear 48; silu; linear 24 }\n"
-			   "tanh; linear 5; cross_entropy";
-
-static int some(void *ctx, uint64_t i, void *x, void *y)
-{
-	(void)ctx;
-	for (int k = 0; k < 6; k++)
-		((float *)x)[k] = (float)sin(12.9898 * (double)i + 3.7 * k);
-	*(int32_t *)y = i % 7 == 3 ? -100 : (int32_t)(i % 5);
-	return 0;
-}
-
 struct kept {
 	double loss[64];
 	size_t n;
@@ -250,14 +224,14 @@ static void train(const char *const *set, size_t sets, const char *const *device
 	hs_options o = hs_options_init();
 	d.count = 100;
 	d.held = 20;
-	d.get = some;
+	d.get = small_sample;
 	o.set = set;
 	o.sets = sets;
 	o.device = device;
 	o.devices = devices;
 	if (on)
 		o.on = *on;
-	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_model_new(SMALL, 3, &m, &e));
 	MUST(hs_train(m, &d, &o, &r, &e));
 	k->n = r.steps;
 	k->resumed = r.first_step;
@@ -318,12 +292,12 @@ static void in_processes(const char *const *set, size_t sets, const char *plan, 
 		     plan);
 	d.count = 100;
 	d.held = 20;
-	d.get = some;
+	d.get = small_sample;
 	o.config = file;
 	o.set = set;
 	o.sets = sets;
 	o.worker = worker;
-	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_model_new(SMALL, 3, &m, &e));
 	MUST(hs_train(m, &d, &o, &r, &e));
 	MUST(hs_model_get(m, "0.weight", more.value, COUNT(more.value), &e));
 	assert_int_equal(r.steps, 12);
@@ -409,11 +383,11 @@ static void a_run_that_was_stopped_goes_on(void **state)
 	t = (struct told){ .stop_at = 5 };
 	d.count = 100;
 	d.held = 20;
-	d.get = some;
+	d.get = small_sample;
 	o.set = set;
 	o.sets = 5; /* not yet to be resumed */
 	o.on = on;
-	MUST(hs_model_new(text, 3, &m, &e));
+	MUST(hs_model_new(SMALL, 3, &m, &e));
 	MUST(hs_train(m, &d, &o, &r, &e));
 	assert_true(r.stopped && r.step == 5 && r.total == 12 && t.saved == 5);
 	hs_result_release(&r);
@@ -430,155 +404,6 @@ static void a_run_that_was_stopped_goes_on(void **state)
 	printf("stopped after step 5 and resumed: the bits of the run that was not\n");
 	hs_result_release(&r);
 	MUST(hs_model_free(m, &e));
-}
-
-/* ---- mistakes ---- */
-
-static int broken(void *ctx, uint64_t i, void *x, void *y)
-{
-	memset(x, 0, 24);
-	*(int32_t *)y = *(const int32_t *)ctx < 0 && i == 9 ? 77 : 0;
-	return i == 9 && *(const int32_t *)ctx > 0 ? *(const int32_t *)ctx : 0;
-}
-
-static void expect(int rc, const hs_error *e, const char *says)
-{
-	if (rc >= 0 || !strstr(e->text, says) || strchr(e->text, '\n') || e->code != rc)
-		fail_msg("'%s' was expected, not %d '%s'", says, rc, rc < 0 ? e->text : "");
-}
-
-static int use_inside(void *ctx, const hs_step *s, double *rate)
-{
-	hs_error e;
-	hs_model *m = ctx;
-	float v;
-	(void)s;
-	(void)rate;
-	expect(hs_model_get(m, "0.bias", &v, 1, &e), &e, "in use by another call");
-	expect(hs_model_free(m, &e), &e, "in use by another call");
-	expect(hs_train(NULL, NULL, NULL, NULL, &e), &e, "another hs_train() runs");
-	return HS_GO_ON;
-}
-
-static void *from_another_thread(void *ctx)
-{
-	use_inside(ctx, NULL, NULL);
-	return NULL;
-}
-
-static int use_in_thread(void *ctx, const hs_step *s, double *rate)
-{
-	pthread_t t;
-	use_inside(ctx, s, rate);
-	pthread_create(&t, NULL, from_another_thread, ctx);
-	pthread_join(t, NULL);
-	return HS_GO_ON;
-}
-
-/* What depends on the other rows of a pass, where passes differ; what does not fit to be joined. */
-static void batches_and_joins(void **state)
-{
-	static const char *const set[] = { "passes=12,4", "gradient_accumulation_steps=16" };
-	hs_error e;
-	hs_model *m;
-	hs_data d = hs_data_init();
-	hs_options o = hs_options_init();
-	(void)state;
-	d.count = 100;
-	d.get = some;
-	o.set = set;
-	o.sets = COUNT(set);
-	MUST(hs_model_new("input 6; linear 8; batch_norm; linear 5; cross_entropy", 1, &m, &e));
-	expect(hs_train(m, &d, &o, NULL, &e), &e,
-	       "'batch_norm' is over the rows of a pass, and the run has passes of");
-	MUST(hs_model_free(m, &e));
-	expect(hs_model_new("input 2 4 4; concat { avg_pool2d 2 }; mse", 1, &m, &e), &e,
-	       "the blocks inside of 'concat' give rows of the shape (2, 2, 2); it must be like");
-}
-
-static void mistakes_are_values(void **state)
-{
-	static const char *const set[] = { "max_steps=2", "micro_batch_size=40" };
-	static const char *const cpu[] = { "cpu", "cpu", "cpu", "cpu", "cpu", "cpu", "cpu" };
-	const char *two[] = { set[0], set[1], NULL };
-	hs_error e;
-	hs_model *m, *gone;
-	hs_data d = hs_data_init();
-	hs_options o = hs_options_init();
-	float v[30];
-	int32_t how = 0;
-	(void)state;
-	expect(hs_model_new("input 4; linear 3; conv 3; mse", 1, &m, &e), &e, "no kind of block");
-	expect(hs_model_new("input 2 2; linear 3; mse", 1, &m, &e), &e,
-	       "'linear' needs rows of the shape (width); put 'flatten' before it, but 'input' "
-	       "gives (2, 2)");
-	expect(hs_model_new(NULL, 1, &m, &e), &e, "an argument is NULL");
-	expect(hs_model_load("/nowhere", &m, &e), &e, "there is no such file or folder");
-	expect(hs_model_load(repository("tests/golden/models/llama2"), &m, &e), &e,
-	       "is a 'llama' model, not one of blocks");
-	MUST(hs_model_new(text, 1, &m, &e));
-	MUST(hs_model_new(text, 1, &gone, &e));
-	MUST(hs_model_free(gone, &e));
-	expect(hs_model_free(gone, &e), &e, "it is NULL, or was freed");
-	expect(hs_model_get(gone, "0.bias", v, 24, &e), &e, "it is NULL, or was freed");
-	expect(hs_train(gone, &d, &o, NULL, &e), &e, "it is NULL, or was freed");
-	assert_int_equal(hs_model_params(gone), 0);
-	expect(hs_model_get(m, "9.bias", v, 24, &e), &e, "no parameter '9.bias'");
-	expect(hs_model_set(m, "0.bias", v, 23, &e), &e, "'0.bias' has 24 values, not 23");
-	expect(hs_model_param(m, 100, NULL, &e), &e, "there is no 100");
-	expect(hs_train(m, NULL, &o, NULL, &e), &e, "a model and data, or neither");
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "a function `get`");
-	d.get = broken;
-	d.ctx = &how;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "the data has no sample");
-	d.count = 40;
-	o.set = two;
-	o.sets = 2;
-	how = 3;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "sample 9: the data's function failed with 3");
-	expect(hs_evaluate(m, &d, "cpu", 8, &(hs_evaluation){ 0 }, &e), &e,
-	       "sample 9: the data's function failed with 3");
-	how = -1;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "a target is class 77; there are 5 classes");
-	how = 0;
-	o.device = cpu;
-	o.devices = 7;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "7 devices for a model of 6 blocks");
-	o.devices = 1;
-	static const char *const none[] = { "gpu9" };
-	o.device = none;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "gpu9");
-	o.devices = 0;
-	o.sets = 3;
-	static const struct {
-		const char *set, *says;
-	} keys[] = {
-		{ "learning_rte=1", "learning_rte" },
-		{ "learning_rate=-1", "'learning_rate'" },
-		{ "adapter=lora", "are not possible" },
-		{ "rl=dpo", "are not possible with a model" },
-		{ "optimizer=none", "optimizer" },
-		{ "output_dir=/proc/nowhere", "/proc/nowhere" },
-	};
-	for (size_t i = 0; i < COUNT(keys); i++) {
-		two[2] = keys[i].set;
-		expect(hs_train(m, &d, &o, NULL, &e), &e, keys[i].says);
-	}
-	o.sets = 2;
-	struct told t = { .fails = -4 };
-	o.on = (hs_callbacks){ .ctx = &t, .step = on_step };
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "the callback 'step' failed with -4");
-	assert_int_equal(t.steps, 1);
-	o.on = (hs_callbacks){ .ctx = m, .step = use_in_thread };
-	MUST(hs_train(m, &d, &o, NULL, &e));
-	o.size = 8;
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "the options need `size`");
-	expect(hs_predict(m, "cpu", NULL, 1, 1, v, &e), &e, "an array is NULL");
-	expect(hs_predict(m, "gpu9", v, 1, 1, v, &e), &e, "gpu9");
-	expect(hs_model_save(m, "/proc/nowhere/x", &e), &e, "/proc/nowhere");
-	expect(hs_worker_run("/nowhere.yaml", NULL, 0, NULL, NULL, &e), &e, "/nowhere.yaml");
-	MUST(hs_model_free(m, NULL));
-	assert_int_equal(hs_model_free(NULL, NULL), 0);
 }
 
 static void small_things(void **state)
@@ -599,7 +424,7 @@ static void small_things(void **state)
 	while (!hs_block_at(kinds, &name, &help))
 		kinds++;
 	assert_true(kinds >= 16);
-	MUST(hs_model_new(text, 1, &m, &e));
+	MUST(hs_model_new(SMALL, 1, &m, &e));
 	assert_int_equal(hs_model_input(m), 6);
 	assert_int_equal(hs_model_target(m), 1);
 	assert_int_equal(hs_model_output(m), 5);
@@ -690,136 +515,17 @@ static void more_data_than_memory(void **state)
 	close(fd);
 }
 
-/* ---- a block of one's own ---- */
-
-static int as_it_came(const double *set, int ndim, const int64_t *in, int *ndim_p, int64_t *out)
-{
-	*ndim_p = ndim;
-	memcpy(out, in, (size_t)ndim * sizeof *in);
-	return set[0] > 5;
-}
-
-static int one_weight(const double *set, int ndim, const int64_t *in, hs_kind_param *p)
-{
-	(void)set;
-	(void)ndim;
-	p[0] = (hs_kind_param){ "weight", in[0], 0, 1 };
-	return 1;
-}
-
-static int one_twice(const double *set, int ndim, const int64_t *in, hs_kind_param *p)
-{
-	one_weight(set, ndim, in, p);
-	p[1] = p[0];
-	return 2;
-}
-
-static int times(const hs_pass *p)
-{
-	for (uint64_t i = 0; i < p->rows * p->in; i++)
-		p->y[i] = p->x[i] * p->param[0][i % p->in] * (float)p->set[0];
-	return p->set[0] < 0 ? 7 : 0;
-}
-
-static int times_back(const hs_pass *p)
-{
-	for (uint64_t i = 0; i < p->rows * p->in; i++) {
-		if (p->dx)
-			p->dx[i] = p->dy[i] * p->param[0][i % p->in] * (float)p->set[0];
-		if (p->dparam[0])
-			p->dparam[0][i % p->in] += p->dy[i] * p->x[i] * (float)p->set[0];
-	}
-	return 0;
-}
-
-static void blocks_of_ones_own(void **state)
-{
-	static const char *const cpus[] = { "cpu", "cpu", "cpu" }, *const cl[] = { "opencl:0" };
-	static const char *const set[] = { "max_steps=6", "micro_batch_size=10",
-					   "compute_dtype=bfloat16" };
-	hs_error e;
-	hs_model *m;
-	hs_result r, s;
-	hs_data d = hs_data_init();
-	hs_options o = hs_options_init();
-	hs_kind k = hs_kind_init();
-	(void)state;
-	expect(hs_block_register(&k, &e), &e, "needs a name");
-	k.name = "times";
-	expect(hs_block_register(&k, &e), &e, "needs version, shape, forward and backward");
-	k.version = "1";
-	k.setting[0] = (hs_setting){ "by", -10, 10, NAN };
-	k.shape = as_it_came;
-	k.params = one_weight;
-	k.forward = times;
-	k.backward = times_back;
-	MUST(hs_block_register(&k, &e));
-	MUST(hs_block_register(&k, &e)); /* the same again */
-	k.version = "2";
-	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'times' already");
-	k.name = "twice";
-	k.params = one_twice;
-	MUST(hs_block_register(&k, &e));
-	expect(hs_model_new("input 6; twice 2; mse", 1, &m, &e), &e,
-	       "'twice' has the parameter 'weight' twice");
-	k.name = "linear";
-	expect(hs_block_register(&k, &e), &e, "there is a kind of block 'linear' already");
-	expect(hs_model_new("input 6; times 6; mse", 1, &m, &e), &e,
-	       "'times' needs rows of the shape that its shape function takes");
-	expect(hs_model_new("input 6; times; mse", 1, &m, &e), &e, "'times' needs 'by'");
-	expect(hs_plugin_load("/nowhere.so", &e), &e, "plugin /nowhere.so");
-	d.count = 30;
-	d.get = some;
-	o.set = set;
-	o.sets = 2;
-	o.device = cpus;
-	MUST(hs_model_new("input 6; linear 8; times 2; tanh; times by=0.5; linear 5; cross_entropy",
-			  1, &m, &e));
-	for (int how = 0; how < 2; how++) { /* in float32 and in bfloat16 */
-		o.sets = 2 + (size_t)how;
-		o.devices = 1;
-		MUST(hs_train(m, &d, &o, &r, &e));
-		assert_true(r.last_loss < r.first_loss);
-		hs_result_release(&r);
-	}
-	MUST(hs_model_free(m, &e));
-	o.sets = 2;
-	for (size_t n = 1; n <= 3; n += 2) {
-		o.devices = n;
-		MUST(hs_model_new("input 6; linear 8; times 2; tanh; times by=0.5; linear 5; "
-				  "cross_entropy",
-				  1, &m, &e));
-		MUST(hs_train(m, &d, &o, n == 1 ? &r : &s, &e));
-		MUST(hs_model_free(m, &e));
-	}
-	assert_memory_equal(r.loss, s.loss, r.steps * sizeof *r.loss);
-	hs_result_release(&r);
-	hs_result_release(&s);
-	MUST(hs_model_new("input 6; linear 8; times -2; linear 5; cross_entropy", 1, &m, &e));
-	expect(hs_train(m, &d, &o, NULL, &e), &e, "of the block 'times' failed with 7");
-	MUST(hs_model_free(m, &e));
-	MUST(hs_model_new("input 6; linear 8; times 2; linear 5; cross_entropy", 1, &m, &e));
-	o.device = cl;
-	o.devices = 1;
-	if (hs_train(m, &d, &o, NULL, &e) >= 0 || !strstr(e.text, "has no such devices"))
-		printf("on OpenCL: %s\n", e.text);
-	if (strstr(e.text, "'times'"))
-		assert_non_null(strstr(e.text, "which the device 'opencl' cannot run"));
-	MUST(hs_model_free(m, &e));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(small_things),
+#ifndef __SANITIZE_THREAD__ /* one thread, for minutes */
 		cmocka_unit_test(losses_of_pytorch),
 		cmocka_unit_test(accuracy_of_pytorch),
+#endif
 		cmocka_unit_test(bits_over_workers),
 		cmocka_unit_test(bits_over_processes),
 		cmocka_unit_test(a_run_that_was_stopped_goes_on),
-		cmocka_unit_test(batches_and_joins),
-		cmocka_unit_test(mistakes_are_values),
-		cmocka_unit_test(blocks_of_ones_own),
 		cmocka_unit_test(more_data_than_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

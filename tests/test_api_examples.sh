@@ -42,17 +42,51 @@ for f in examples/api/*.c; do
 	[ "$(wc -l <"$f")" -lt 150 ]
 	check "$name.c is shorter than 150 lines"
 	if command -v c++ >/dev/null; then
-		c++ -x c++ -std=c++17 $flags -fsyntax-only "$f" >"$tmp/out" 2>"$tmp/err"
+		c++ -x c++ -std=c++17 $flags "$f" -o "$tmp/$name++" -L"$lib" -lheteroshard -lm \
+			>"$tmp/out" 2>"$tmp/err"
 		check "$name.c in C++17"
 	fi
 done
 export LD_LIBRARY_PATH=$lib
 run() { "$@" >"$tmp/out" 2>"$tmp/err"; }
 
+# The ten lines with which docs/api.md begins, and README's.
+for f in docs/api.md README.md; do
+	sed -n '/^```c$/,/^```$/p' $f | sed '/^```/d' >"$tmp/ten.c"
+	[ "$(wc -l <"$tmp/ten.c")" -eq 10 ] &&
+		${CC:-cc} $flags "$tmp/ten.c" -o "$tmp/ten" -L"$lib" -lheteroshard >"$tmp/out" 2>"$tmp/err"
+	check "the ten lines of $f"
+	(cd "$tmp" && rm -rf line && ./ten >out 2>err && [ ! -s out ] && [ ! -s err ] &&
+		"$hs" info line >out && [ -s line/model.safetensors ])
+	check "train something"
+done
+# Members of structs stay where they are (of machines whose pointers have 64 bits).
+${CC:-cc} -std=c11 $flags tests/golden/own/layout.c -o "$tmp/layout" >"$tmp/out" 2>"$tmp/err" &&
+	"$tmp/layout" | diff - tests/golden/own/layout.txt >"$tmp/out"
+check "members of the public structs are where tests/golden/own/layout.txt has them"
+# What is to go is told by the compiler, with what to use.
+printf '#include <heteroshard.h>\nHS_DEPRECATED("use hs_new()") int hs_old(void);\n%s\n' \
+	'int hs_old(void) { return 0; }' >"$tmp/declared.c"
+(cat "$tmp/declared.c" && echo 'int main(void) { return hs_old(); }') >"$tmp/used.c"
+for how in "${CC:-cc} -std=c11" "c++ -x c++ -std=c++17"; do
+	$how $flags -c "$tmp/declared.c" -o "$tmp/declared.o" >"$tmp/out" 2>"$tmp/err" &&
+		! $how $flags -c "$tmp/used.c" -o "$tmp/used.o" >"$tmp/out" 2>"$tmp/err" &&
+		grep -q "deprecated.*use hs_new()" "$tmp/err"
+	check "a use of what is deprecated is a warning that says what to use: $how"
+done
+[ -z "$(comm -3 <(grep -ohE '\bhs_[a-z_]+\(' include/heteroshard.h | tr -d '(' | LC_ALL=C sort -u |
+	grep -vxE 'hs_[a-z]+_init|hs_plugin|hs_plugin_optimizers') "$tmp/symbols")" ]
+check "each name of the library is declared in the header, and each function there is in it"
+
 run "$tmp/regression"
 check "regression learns"
 [ ! -s "$tmp/err" ]
 check "and nothing was printed by the library"
+
+for name in regression block optimizer kernel; do
+	[ ! -x "$tmp/$name++" ] || run "$tmp/$name++"
+	check "$name as C++ learns"
+done
 
 run "$tmp/mlp" examples/api/digits.u8
 check "mlp reads digits that it never saw"
@@ -107,6 +141,28 @@ run "$hs" worker --plugin "$tmp/nowhere.so" "$tmp/two.yaml"
 [ $? -eq 1 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -q nowhere.so "$tmp/err"
 check "a plugin that is not there is named in one line"
 
+# A block as a text: in the program, on unlike devices, in a plugin.
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN examples/api/kernel.c -o "$tmp/clip.so" -lm \
+	>"$tmp/out" 2>"$tmp/err"
+check "kernel.c as a plugin"
+sed 's/s0 \* TANH/s0 * 1.0f * TANH/' examples/api/kernel.c >"$tmp/other.c"
+${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN "$tmp/other.c" -o "$tmp/other_clip.so" -lm
+run "$tmp/kernel"
+check "kernel learns"
+last=$(sed -n 's/^last loss //p' "$tmp/out")
+sed "s,output_dir: $tmp/two,output_dir: $tmp/five," "$tmp/two.yaml" >"$tmp/five.yaml"
+run "$tmp/kernel" "$tmp/five.yaml" "$hs" "$tmp/clip.so"
+[ -n "$last" ] && [ "$(sed -n 's/^last loss //p' "$tmp/out")" = "$last" ]
+check "two processes with the plugin give the bits of one"
+sed "s,output_dir: $tmp/two,output_dir: $tmp/six," "$tmp/two.yaml" >"$tmp/six.yaml"
+run "$tmp/kernel" "$tmp/six.yaml" "$hs" "$tmp/other_clip.so"
+[ $? -ne 0 ] && grep -q "the block 'clip' of this program is another one" "$tmp/err"
+check "workers with another text are refused, by its name"
+if "$hs" devices 2>/dev/null | grep -q opencl:0; then
+	run "$tmp/kernel" cpu opencl:0
+	check "kernel learns over two unlike workers, cpu and opencl:0"
+fi
+
 # An optimizer of one's own: a group that divides its state, and a pipeline.
 ${CC:-cc} -std=c11 $flags -shared -fPIC -DPLUGIN examples/api/optimizer.c -o "$tmp/signum.so" -lm \
 	>"$tmp/out" 2>"$tmp/err"
@@ -138,6 +194,11 @@ sed -i "s/shard_plan: .*,\$/shard_plan: [{id: [a, b], share: [1, 1], start: 0, e
 run "$tmp/uncut" "$tmp/four.yaml" "$hs" "$tmp/signum.so"
 [ $? -ne 0 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]
 check "one that says that its state cannot be cut is not sharded: $(cat "$tmp/err")"
+
+run "$tmp/server" examples/api/digits.u8 examples/api/server.yaml "$hs"
+check "a parameter server and two others, with the losses of one process"
+[ "$(grep -c '^ *[0-9]' "$tmp/out")" -eq 6 ] && grep -q "^the same losses" "$tmp/out"
+check "in each step"
 
 run "$tmp/mlp" /nowhere
 [ $? -ne 0 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]

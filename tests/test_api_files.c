@@ -67,6 +67,51 @@ static void a_table_and_images(void **state)
 	hs_data_release(&d);
 	MUST(hs_model_free(m, &e));
 
+	/* the same with words for classes: the same numbers, and the same losses */
+	static const char *const word[] = { "above", "\"be,low\"" };
+	double loss[2][30];
+	for (int how = 0; how < 2; how++) {
+		t = fopen(scratch("words.csv"), "w");
+		assert_non_null(t);
+		fprintf(t, "a,b,kind\n");
+		for (int i = 0; i < 64; i++)
+			fprintf(t, how ? "%g,%g,%s\n" : "%g,%g,%.1s\n", i % 8 / 8.0, i / 8 / 8.0,
+				how ? word[i % 8 + i / 8 > 7] : &"01"[i % 8 + i / 8 > 7]);
+		fclose(t);
+		f.x = scratch("words.csv");
+		m = model_of("input 2; linear 8; tanh; linear 2; cross_entropy");
+		MUST(hs_data_files(m, &f, &d, &e));
+		MUST(hs_train(m, &d, &o, &r, &e));
+		memcpy(loss[how], r.loss, sizeof loss[how]);
+		hs_result_release(&r);
+		hs_data_release(&d);
+		MUST(hs_model_free(m, &e));
+	}
+	assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+	m = model_of("input 2; linear 8; tanh; linear 2; cross_entropy");
+	scratch_text(scratch("lines.jsonl"), "{\"x\": [1, 2], \"y\": \"cat\"}\n"
+					     "{\"x\": [3, 2], \"y\": \"ant\"}\n");
+	f.x = scratch("lines.jsonl");
+	f.x_columns = "x";
+	f.y_columns = "y";
+	MUST(hs_data_files(m, &f, &d, &e));
+	float xy[2];
+	int32_t label;
+	assert_int_equal(d.get(d.ctx, 0, xy, &label), 0);
+	assert_int_equal(label, 1);
+	assert_int_equal(d.get(d.ctx, 1, xy, &label), 0);
+	assert_true(label == 0 && xy[0] == 3);
+	hs_data_release(&d);
+	scratch_text(scratch("mixed.csv"), "a,b,kind\n1,2,3\n1,2,cat\n");
+	f = hs_files_init();
+	f.x = scratch("mixed.csv");
+	f.y_columns = "kind";
+	expect(hs_data_files(m, &f, &d, &e), &e, "row 2: column 'kind': 'cat' is not a number");
+	scratch_text(scratch("mixed.csv"), "a,b,kind\n1,2,cat\n1,2,3\n");
+	expect(hs_data_files(m, &f, &d, &e), &e,
+	       "row 2: column 'kind': '3' is a number, and other rows have words (as 'cat')");
+	MUST(hs_model_free(m, &e));
+
 	f = hs_files_init();
 	f.x = repository("tests/golden/arrays/images");
 	m = model_of("input 3 6 8; conv2d 4 3; relu; flatten; linear 2; cross_entropy");
@@ -118,6 +163,32 @@ static void write_npy(const char *path, const char *type, uint64_t rows, unsigne
 	head[8] = 118;
 	scratch_write(path, head, sizeof head);
 	assert_int_equal(truncate(path, (off_t)(sizeof head + rows * each * size)), 0); /* sparse */
+}
+
+/* A file that becomes shorter while it is used. */
+static void a_file_that_ends_early(void **state)
+{
+	enum { ROWS = 200000, EACH = 64 };
+	static const char *const set[] = { "max_steps=200", "micro_batch_size=64" };
+	const char *x = scratch("early.npy"), *y = scratch("early-y.npy");
+	hs_error e;
+	hs_data d;
+	hs_options o = hs_options_init();
+	hs_files f = hs_files_init();
+	(void)state;
+	write_npy(x, "<f4", ROWS, EACH, 4);
+	write_npy(y, "<f4", ROWS, 1, 4);
+	o.set = set;
+	o.sets = COUNT(set);
+	f.x = x;
+	f.y = y;
+	hs_model *m = model_of("input 64; linear 1; mse");
+	MUST(hs_data_files(m, &f, &d, &e));
+	assert_int_equal(truncate(x, 4096), 0);
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "early.npy");
+	printf("%s\n", e.text);
+	hs_data_release(&d);
+	MUST(hs_model_free(m, &e));
 }
 
 static double resident_mib(const char *what)
@@ -228,6 +299,7 @@ int main(void)
 		cmocka_unit_test(twenty_gigabytes),
 		cmocka_unit_test(a_table_and_images),
 		cmocka_unit_test(mistakes_are_values),
+		cmocka_unit_test(a_file_that_ends_early),
 		cmocka_unit_test(a_stopped_run_over_blocks_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

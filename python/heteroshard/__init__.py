@@ -16,13 +16,14 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-import cffi
 import numpy as np
+
+from ._kinds import Pass, Update, raised as _raised, register_block, register_optimizer
+from ._library import Error, check as _check, ffi as _ffi, lib as _lib
 
 __all__ = [
     "Change",
@@ -31,66 +32,22 @@ __all__ = [
     "Files",
     "Job",
     "Model",
+    "Pass",
     "Result",
     "Step",
+    "Update",
     "blocks",
+    "command",
     "generate",
     "plan",
     "profile",
+    "register_block",
+    "register_optimizer",
     "train",
     "version",
 ]
 
 NOT_TAKEN = "arbitrary Python code in a forward pass is not taken: a model is its blocks, as text"
-
-
-def _declarations(text: str) -> str:
-    """The header as cffi reads it: without comments, preprocessor and inline functions."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    text = re.sub(r"(?m)^#.*(?:\\\n.*)*$", "", text)
-    text = re.sub(r"static inline [^{]*\{.*?\n\}", "", text, flags=re.S)
-    return text.replace('extern "C" {', "", 1).rstrip().rstrip("}")
-
-
-def _open() -> tuple[cffi.FFI, Any]:
-    here = os.path.dirname(os.path.abspath(__file__))
-    near = [
-        os.path.join(here, "lib/heteroshard/heteroshard.h"),
-        os.path.join(here, "../../include/heteroshard.h"),
-        "/usr/local/include/heteroshard.h",
-        "/usr/include/heteroshard.h",
-    ]
-    header = os.environ.get("HETEROSHARD_HEADER") or next(p for p in near if os.path.exists(p))
-    ffi = cffi.FFI()
-    with open(header, encoding="utf-8") as f:
-        text = f.read()
-    ffi.cdef(_declarations(text.replace("#ifdef __cplusplus\n}\n#endif", "")))
-    own = os.path.join(here, "lib/heteroshard/libheteroshard.so.0")
-    lib = ffi.dlopen(
-        os.environ.get("HETEROSHARD_LIBRARY")
-        or (own if os.path.exists(own) else "libheteroshard.so.0")
-    )
-    want = int(re.search(r"#define HS_API_VERSION (\d+)", text).group(1))
-    if lib.hs_api_version() < want:
-        raise ImportError(f"the library is older than {header}")
-    return ffi, lib
-
-
-_ffi, _lib = _open()
-
-
-class Error(Exception):
-    """What the library refused: one line; `code` as in heteroshard.h."""
-
-    def __init__(self, code: int, text: str):
-        super().__init__(text)
-        self.code = code
-
-
-def _check(rc: int, error: Any) -> int:
-    if rc < 0:
-        raise Error(rc, _ffi.string(error.text).decode(errors="replace"))
-    return rc
 
 
 def version() -> str:
@@ -535,9 +492,12 @@ def train(
     told = _Told(options, step=callback, evaluated=on_evaluation, saved=on_saved, changed=on_change)
     d = _Data(model, data, held, version) if data is not None and model is not None else None
     m = model._m if model is not None else _ffi.NULL
+    _raised.clear()
     rc = _lib.hs_train(m, d.c if d else _ffi.NULL, options.c, r, e)
     if told.raised:
         raise told.raised[0]
+    if rc < 0 and _raised:
+        raise _raised[0]
     if d:
         d.reraise()
     _check(rc, e)
@@ -712,3 +672,23 @@ def generate(
         raise raised[0]
     _check(rc, e)
     return "".join(parts)
+
+
+def command(*words: str, input: str | bytes = b"") -> str:
+    """What `heteroshard WORDS` prints: command("eval", "model.gguf", "--data", "held-out.jsonl",
+    "--json"). Its error line is raised; messages are dropped."""
+    parts: list[bytes] = []
+
+    def take(_: Any, text: Any, n: int) -> int:
+        parts.append(_ffi.buffer(text, n)[:])
+        return 0
+
+    io, e, status = _ffi.new("hs_io *"), _ffi.new("hs_error *"), _ffi.new("int *")
+    io.size = _ffi.sizeof("hs_io")
+    data = input.encode() if isinstance(input, str) else input
+    function = _ffi.callback("int(void *, char const *, size_t)", take)
+    text = _ffi.from_buffer(data)
+    io.out, io.input, io.input_size = function, text, len(data)
+    texts = [_ffi.new("char[]", os.fsencode(w)) for w in words]
+    _check(_lib.hs_command(_ffi.new("char const *[]", texts or 1), len(texts), io, status, e), e)
+    return b"".join(parts).decode(errors="replace")

@@ -48,7 +48,7 @@ def main():
     info = f"heteroshard-{version}.dist-info"
     files = {f"heteroshard-{version}.data/scripts/heteroshard": (START.encode(), 0o755)}
     package = os.path.join(here, "../../python/heteroshard")
-    for f in ("__init__.py", "py.typed"):
+    for f in ("__init__.py", "_kinds.py", "_library.py", "py.typed"):
         files["heteroshard/" + f] = (open(os.path.join(package, f), "rb").read(), 0o644)
     with tarfile.open(tarball) as t:
         for m in t.getmembers():
@@ -60,7 +60,7 @@ def main():
         f"Metadata-Version: 2.1\nName: heteroshard\nVersion: {version}\n"
         "Summary: fine-tune large language models across unlike devices\n"
         "License: Apache-2.0\nRequires-Python: >=3.9\nProvides-Extra: python\n"
-        "Requires-Dist: cffi; extra == \"python\"\nRequires-Dist: numpy; extra == \"python\"\n"
+        'Requires-Dist: cffi; extra == "python"\nRequires-Dist: numpy; extra == "python"\n'
     )
     wheel = f"Wheel-Version: 1.0\nGenerator: heteroshard\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files[f"{info}/METADATA"] = (meta.encode(), 0o644)

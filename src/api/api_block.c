@@ -3,10 +3,12 @@
  * until the process ends. */
 #include "api/api.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "file/hash.h"
 #include "model/own.h"
 #include "tensor/op_host.h"
+#include "tensor/op_text.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -14,12 +16,16 @@
 #include <string.h>
 
 _Static_assert((int)HS_SETTINGS <= (int)OWN_NUMBERS && (int)HS_DIMS == (int)OWN_DIMS &&
-		       (int)HS_PARAMS == (int)HOST_OP_PARAMS && (int)HS_PARAMS <= (int)OWN_PARAMS,
+		       (int)HS_PARAMS == (int)HOST_OP_PARAMS &&
+		       (int)HS_PARAMS == (int)TEXT_OP_PARAMS &&
+		       (int)HS_SETTINGS == (int)TEXT_OP_SETTINGS &&
+		       (int)HS_PARAMS <= (int)OWN_PARAMS,
 	       "the interface has the engine's limits");
 
 struct custom {
 	struct own_kind kind; /* first: a block knows its kind */
 	hs_kind user;
+	struct dev_text kernels; /* text NULL: none */
 	char hash[HASH_HEX];
 	struct arena text;
 };
@@ -90,6 +96,7 @@ static size_t params(const struct own_block *b, struct own_param p[OWN_PARAMS])
 /* One run of a block; in memory of the tape. */
 struct call {
 	struct host_op op;
+	struct text_op kernels;
 	const struct own_block *b;
 };
 
@@ -97,16 +104,18 @@ static int pass(void *ctx, const struct host_pass *h, bool back)
 {
 	const struct call *k = ctx;
 	const hs_kind *user = &custom_of(k->b)->user;
-	const hs_pass p = { .set = k->b->v,
-			    .rows = (uint64_t)h->rows,
-			    .in = (uint64_t)h->in,
-			    .out = (uint64_t)h->out,
-			    .x = h->x,
-			    .y = h->y,
-			    .param = h->param,
-			    .dy = h->dy,
-			    .dx = h->dx,
-			    .dparam = h->dparam };
+	hs_pass p = { .set = k->b->v,
+		      .rows = (uint64_t)h->rows,
+		      .in = (uint64_t)h->in,
+		      .out = (uint64_t)h->out,
+		      .x = h->x,
+		      .y = h->y,
+		      .param = h->param,
+		      .dy = h->dy,
+		      .dx = h->dx,
+		      .dparam = h->dparam,
+		      .ndim = k->b->in.ndim };
+	widen(&k->b->in, p.dim);
 	return back ? user->backward(&p) : user->forward(&p);
 }
 
@@ -124,7 +133,13 @@ static int forward(struct own_run *r, const struct own_block *b, struct tensor *
 		return err_nomem(e, sizeof *k, b->kind->name);
 	for (size_t i = 0; i < n; i++)
 		p[i] = own_take(r);
-	*k = (struct call){ .op = { b->kind->name, pass_forward, pass_backward, k }, .b = b };
+	const struct custom *c = custom_of(b);
+	*k = (struct call){ .op = { b->kind->name, pass_forward, pass_backward, k },
+			    .kernels = { &c->kernels, c->user.lanes == HS_ROWS, b->v },
+			    .b = b };
+	/* a processor runs the functions, where there are any */
+	if (c->kernels.text && (!c->user.forward || strcmp(r->t->dev->be->name, "cpu")))
+		return op_text_apply(r->t, &k->kernels, x, p, own_count(&b->out), y_p, e);
 	return op_host_apply(r->t, &k->op, x, p, own_count(&b->out), y_p, e);
 }
 
@@ -141,16 +156,19 @@ static bool is_name(const char *s)
 
 static int check(const hs_kind *k, struct err *e)
 {
-	if (!k || k->size < sizeof *k)
-		return err_set(e, ERR_USAGE, "the kind needs `size`: use hs_kind_init()");
 	if (!is_name(k->name))
 		return err_set(e, ERR_USAGE,
 			       "a kind of block needs a name of letters, digits and '_', shorter "
 			       "than %d",
 			       OWN_NAME);
-	if (!k->shape || !k->forward || !k->backward || !k->version)
+	if (!k->shape || !k->version || !k->forward != !k->backward || (!k->forward && !k->text))
 		return err_set(e, ERR_USAGE,
-			       "the kind '%s' needs version, shape, forward and backward", k->name);
+			       "the kind '%s' needs version, shape, and forward and backward, or a "
+			       "text",
+			       k->name);
+	if (k->lanes != HS_LANES && k->lanes != HS_ROWS)
+		return err_set(e, ERR_USAGE, "`lanes` of the kind '%s' is HS_LANES or HS_ROWS",
+			       k->name);
 	for (int i = 0; i < HS_SETTINGS && k->setting[i].name; i++)
 		if (!is_name(k->setting[i].name))
 			return err_set(e, ERR_USAGE, "setting %d of the kind '%s' has no name",
@@ -158,11 +176,24 @@ static int check(const hs_kind *k, struct err *e)
 	return 0;
 }
 
+/* The text, with the words of messages about it; what it is goes into the hash. */
+static bool take_text(struct custom *c, const hs_kind *k, struct buf *what)
+{
+	char name[OWN_NAME + 16];
+	snprintf(name, sizeof name, "the block '%s'", k->name);
+	c->kernels = (struct dev_text){ .name = arena_strdup(&c->text, name),
+					.text = arena_strdup(&c->text, k->text),
+					.params = k->params != NULL };
+	buf_addf(what, "%d %d\n", k->lanes, k->params != NULL);
+	buf_adds(what, k->text);
+	return c->kernels.name && c->kernels.text;
+}
+
 /* Copies the texts, and makes the hash of what the kind is. */
 static int fill(struct custom *c, const hs_kind *k, struct err *e)
 {
-	char text[4096];
-	int at = snprintf(text, sizeof text, "%s\n%.1000s\n", k->name, k->version);
+	struct buf what = BUF_INIT;
+	buf_addf(&what, "%s\n%.1000s\n", k->name, k->version);
 	c->user = *k;
 	c->kind = (struct own_kind){ .name = arena_strdup(&c->text, k->name),
 				     .help = arena_strdup(&c->text, k->help ? k->help : ""),
@@ -178,22 +209,29 @@ static int fill(struct custom *c, const hs_kind *k, struct err *e)
 						   .most = s->most,
 						   .def = s->value };
 		ok = ok && c->kind.key[i].name;
-		at += snprintf(text + at, sizeof text - (size_t)at, "%s %.17g %.17g %.17g\n",
-			       s->name, s->least, s->most, s->value);
+		buf_addf(&what, "%s %.17g %.17g %.17g\n", s->name, s->least, s->most, s->value);
 	}
-	hash_bytes(text, (size_t)at, c->hash);
+	if (k->text)
+		ok = take_text(c, k, &what) && ok;
+	if (!what.failed)
+		hash_bytes(what.p, what.n, c->hash);
+	ok = ok && !what.failed;
+	buf_release(&what);
 	return ok ? 0 : err_nomem(e, sizeof *c, k->name);
 }
 
 int hs_block_register(const hs_kind *kind, hs_error *out)
 {
 	struct err e = { 0 };
-	if (check(kind, &e) < 0)
+	hs_kind k;
+	/* the struct of version 1 ended before `text` */
+	if (!api_take(&k, sizeof k, kind, offsetof(hs_kind, text)))
+		return api_refuse(out, ERR_USAGE, "the kind needs `size`: use hs_kind_init()");
+	if (check(&k, &e) < 0)
 		return api_error(&e, out);
 	struct custom *c = mem_zalloc(sizeof *c);
-	int rc = c ? fill(c, kind, &e) : err_nomem(&e, sizeof *c, kind->name);
-	const struct own_kind *there =
-		rc < 0 ? NULL : own_kind_find(kind->name, strlen(kind->name));
+	int rc = c ? fill(c, &k, &e) : err_nomem(&e, sizeof *c, k.name);
+	const struct own_kind *there = rc < 0 ? NULL : own_kind_find(k.name, strlen(k.name));
 	const bool again = there && there->hash && !strcmp(there->hash, c->hash);
 	if (rc >= 0 && !again)
 		rc = own_kind_register(&c->kind, &e);

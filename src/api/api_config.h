@@ -7,6 +7,9 @@
 #include "api/api.h"
 #include "config/config.h"
 
+/* The bytes of hs_options in version 1. */
+#define API_OPTIONS_LEAST offsetof(hs_options, allow_changes)
+
 struct api_config {
 	struct config *c;
 	char *own_dir;   /* of a run without an output_dir, removed at the end; else NULL */

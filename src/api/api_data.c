@@ -134,6 +134,11 @@ static int get_sample(void *ctx, uint64_t index, void *in, void *out, struct err
 {
 	const struct api_samples *s = ctx;
 	const int rc = s->data.get(s->data.ctx, index, in, out);
+	if (rc == HS_DATA_ENDS)
+		return err_set(e, ERR_INPUT,
+			       "the data has no such sample: it ends early, after fewer than the "
+			       "%llu of `count` and `held`",
+			       (unsigned long long)(s->data.count + s->data.held));
 	return rc ? err_set(e, ERR_INPUT, "the data's function failed with %d", rc) : 0;
 }
 

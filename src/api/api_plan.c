@@ -92,7 +92,7 @@ static int once(const hs_options *options, const char *file, bool planned, char 
 {
 	struct err e = { 0 };
 	hs_options o;
-	if (!json_p || !api_take(&o, sizeof o, options, sizeof o))
+	if (!json_p || !api_take(&o, sizeof o, options, API_OPTIONS_LEAST))
 		return api_refuse(out, ERR_USAGE,
 				  "an argument is NULL, or the options have no `size`: use "
 				  "hs_options_init()");

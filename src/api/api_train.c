@@ -196,6 +196,7 @@ static int run_it(hs_model *m, const struct api_samples *s, const hs_options *o,
 	struct placement *place = mem_zalloc(sizeof *place);
 	struct train_options opts = { .stop = &r->stop,
 				      .act = dtype_of(a.c),
+				      .allow_changes = o->allow_changes != 0,
 				      .program = o->worker,
 				      .samples = s ? &s->set : NULL };
 	const struct train_sink sink = { .ctx = r,
@@ -224,15 +225,14 @@ static int run_it(hs_model *m, const struct api_samples *s, const hs_options *o,
 	return rc;
 }
 
-int hs_train(hs_model *model, const hs_data *data, const hs_options *o, hs_result *result_p,
+int hs_train(hs_model *model, const hs_data *data, const hs_options *options, hs_result *result_p,
 	     hs_error *out)
 {
-	static const hs_options none = { .size = sizeof none };
+	hs_options o = hs_options_init();
 	struct err e = { 0 };
 	struct api_samples samples;
 	struct train_result t = { 0 };
-	o = o ? o : &none;
-	if (o->size < sizeof *o)
+	if (options && !api_take(&o, sizeof o, options, API_OPTIONS_LEAST))
 		return api_refuse(out, ERR_USAGE, "the options need `size`: sizeof(hs_options)");
 	if (!model != !data)
 		return api_refuse(out, ERR_USAGE, "hs_train needs a model and data, or neither");
@@ -244,11 +244,11 @@ int hs_train(hs_model *model, const hs_data *data, const hs_options *o, hs_resul
 			api_leave(model);
 		return api_refuse(out, ERR_USAGE, "another hs_train() runs in this process");
 	}
-	struct run r = { .on = &o->on, .rate = NAN };
+	struct run r = { .on = &o.on, .rate = NAN };
 	if (model)
 		rc = api_samples_init(&samples, model, data, out);
 	if (rc >= 0) {
-		rc = run_it(model, model ? &samples : NULL, o, &r, &t, &e);
+		rc = run_it(model, model ? &samples : NULL, &o, &r, &t, &e);
 		if (rc < 0)
 			api_error(&e, out);
 	}

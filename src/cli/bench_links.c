@@ -29,11 +29,12 @@ static int print_links(const char *heading, const struct net_bench_row *row, siz
 		const struct net_bench_row *r = &row[i];
 		char size[32], rate[32], share[32], trip[32], cpu[32];
 		if (json) {
-			printf("{\"row\": \"link\", \"link\": \"%s\", \"bytes\": %llu, "
-			       "\"mbyte_per_s\": %.2f, \"of_tcp\": %.4f, "
-			       "\"cpu_s_per_gb\": %.3f, \"round_trip_us\": %.1f}\n",
-			       r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-6,
-			       r->share_of_tcp, r->cpu_per_gb, r->round_trip_us);
+			fprintf(cli_out(),
+				"{\"row\": \"link\", \"link\": \"%s\", \"bytes\": %llu, "
+				"\"mbyte_per_s\": %.2f, \"of_tcp\": %.4f, "
+				"\"cpu_s_per_gb\": %.3f, \"round_trip_us\": %.1f}\n",
+				r->link, (unsigned long long)r->message, r->bytes_per_second * 1e-6,
+				r->share_of_tcp, r->cpu_per_gb, r->round_trip_us);
 			continue;
 		}
 		snprintf(rate, sizeof rate, r->bytes_per_second < 1e9 ? "%.1f MB/s" : "%.0f MB/s",
@@ -47,9 +48,9 @@ static int print_links(const char *heading, const struct net_bench_row *row, siz
 	}
 	if (!json) {
 		cli_heading("%s", heading);
-		cli_table_print(t, stdout);
+		cli_table_print(t, cli_out());
 	}
-	fflush(stdout);
+	fflush(cli_out());
 	return 0;
 }
 

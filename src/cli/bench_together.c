@@ -50,7 +50,7 @@ static void print_rows(const struct together *t)
 		}
 		cli_table_add(table, cells);
 	}
-	cli_table_print(table, stdout);
+	cli_table_print(table, cli_out());
 }
 
 static void print_verdict(const struct together *t)
@@ -61,12 +61,12 @@ static void print_verdict(const struct together *t)
 	plan_lost_text(&t->lost, why, sizeof why);
 	for (int i = 0; i < t->devices; i++)
 		if (!t->device[i].fits)
-			cli_line(stdout, "%s alone: %s\n", t->device[i].id, t->device[i].why);
+			cli_line(cli_out(), "%s alone: %s\n", t->device[i].id, t->device[i].why);
 	if (t->used == 1) {
 		for (int i = 0; i < t->devices; i++)
 			if (t->device[i].row >= 0)
 				cli_line(
-					stdout,
+					cli_out(),
 					"Together is the same as %s alone: the plan uses no other "
 					"device, because none makes the step shorter ('heteroshard "
 					"plan' says by how much).\n",
@@ -74,17 +74,17 @@ static void print_verdict(const struct together *t)
 		return;
 	}
 	if (!best) {
-		cli_line(stdout, "No device can hold the job alone; together they can.\n");
+		cli_line(cli_out(), "No device can hold the job alone; together they can.\n");
 		return;
 	}
 	if (is_slower(t)) {
-		cli_line(stdout,
+		cli_line(cli_out(),
 			 "%s alone is FASTER: %.1f tokens/s against %.1f of %d devices together; "
 			 "%s.\n",
 			 best->id, best->tokens_per_s, t->tokens_per_s, t->used, why);
 		return;
 	}
-	cli_line(stdout, "Together is %.2f times as fast as %s alone, the fastest.%s%s%s\n",
+	cli_line(cli_out(), "Together is %.2f times as fast as %s alone, the fastest.%s%s%s\n",
 		 t->tokens_per_s / best->tokens_per_s, best->id,
 		 t->tokens_per_s < 0.9 * t->sum.tokens_per_s ? " What is missing: " : "",
 		 t->tokens_per_s < 0.9 * t->sum.tokens_per_s ? why : "",
@@ -97,7 +97,7 @@ static void print_text(const struct together *t)
 		    "is not counted)",
 		    (long long)t->rows, (long long)t->steps);
 	print_rows(t);
-	putchar('\n');
+	fputc('\n', cli_out());
 	cli_fact("together",
 		 "%.1f tokens/s, %.1f ms a step (%.1f and %.1f tokens/s, before and "
 		 "behind the others; predicted %.1f ms)",
@@ -109,7 +109,7 @@ static void print_text(const struct together *t)
 			 "it",
 			 t->sum.tokens_per_s, t->sum.fit,
 			 100 * t->tokens_per_s / t->sum.tokens_per_s);
-	putchar('\n');
+	fputc('\n', cli_out());
 	print_verdict(t);
 }
 
@@ -166,7 +166,7 @@ static int print_json(const struct together *t, struct err *e)
 		 is_slower(t) ? "true" : "false", why);
 	int rc = buf_ok(&b, e);
 	if (rc >= 0)
-		fputs(b.p, stdout);
+		fputs(b.p, cli_out());
 	buf_release(&b);
 	return rc;
 }

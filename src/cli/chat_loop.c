@@ -57,12 +57,12 @@ static int show(void *ctx, const char *text, size_t n)
 {
 	struct talk *t = ctx;
 	buf_add(&t->answer, text, n);
-	return !cli_text(stdout, text, n) || fflush(stdout) || interrupted;
+	return !cli_text(cli_out(), text, n) || fflush(cli_out()) || interrupted;
 }
 
 void chat_stats(const struct generate_stats *st)
 {
-	fprintf(stderr, "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n",
+	fprintf(cli_err(), "%lld prompt tokens at %.0f/s, %lld tokens at %.1f/s%s\n",
 		(long long)st->prompt,
 		(double)st->prompt / (st->prompt_seconds > 0 ? st->prompt_seconds : 1e-9),
 		(long long)st->generated,
@@ -83,7 +83,7 @@ static int answer(struct talk *t, struct err *e)
 	tokens_release(&ids);
 	if (rc < 0)
 		return rc;
-	putchar('\n');
+	fputc('\n', cli_out());
 	if (t->o->stats)
 		chat_stats(&st);
 	TRY(buf_ok(&t->answer, e));
@@ -99,7 +99,7 @@ static int take_line(struct talk *t, const char *line, bool *over_p, struct err 
 	if (!strcmp(line, "/new"))
 		return begin_anew(t, e);
 	if (line[0] == '/') {
-		cli_line(stderr,
+		cli_line(cli_err(),
 			 "'%.60s' is no command; these are: /new forgets the conversation, "
 			 "/exit ends it\n",
 			 line);
@@ -108,7 +108,7 @@ static int take_line(struct talk *t, const char *line, bool *over_p, struct err 
 	TRY(add_message(t, CHAT_USER, line, strlen(line), e));
 	int rc = answer(t, e);
 	if (rc == ERR_INPUT) { /* too long for the model: the message is taken back */
-		fprintf(stderr, "%s; /new begins a new conversation\n", e->msg);
+		fprintf(cli_err(), "%s; /new begins a new conversation\n", e->msg);
 		forget_last(t);
 		err_clear(e);
 		rc = 0;
@@ -127,14 +127,14 @@ int chat_loop(struct runtime *r, const struct chat_options *o, struct err *e)
 	buf_init(&t.answer);
 	sigaction(SIGINT, &mine, &before); /* without SA_RESTART: reading a line ends too */
 	if (rc >= 0)
-		fprintf(stderr,
+		fprintf(cli_err(),
 			"/new forgets the conversation, /exit ends it, Ctrl-C ends an answer\n");
 	while (rc >= 0 && !over && (line = line_input_read(in))) {
 		interrupted = 0;
 		rc = take_line(&t, line, &over, e);
 	}
 	if (!line)
-		putchar('\n');
+		fputc('\n', cli_out());
 	sigaction(SIGINT, &before, NULL);
 	while (t.n)
 		forget_last(&t);

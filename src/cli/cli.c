@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli.c - see cli.h: the table of commands, options with --help, error lines, sizes. What is
- * printed is in cli_print.c and cli_table.c, log lines in cli_log.c. */
+ * printed is in cli_print.c and cli_table.c, where it goes in cli_streams.c, log lines in
+ * cli_log.c. */
 #include "cli/cli.h"
 
 #include "base/buf.h"
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 const struct command commands[] = {
 #define COMMAND(name, help) { #name, help },
@@ -26,13 +26,13 @@ const struct command commands[] = {
 bool cli_colour(FILE *f)
 {
 	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-	return !(no && *no) && term && strcmp(term, "dumb") && isatty(fileno(f));
+	return !(no && *no) && term && strcmp(term, "dumb") && cli_is_terminal(f);
 }
 
 int cli_columns(FILE *f)
 {
 	struct winsize w;
-	if (!isatty(fileno(f)))
+	if (!cli_is_terminal(f))
 		return 0;
 	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
@@ -57,34 +57,37 @@ bool cli_utf8(void)
 void cli_size(void *ctx, int *columns_p, int *rows_p)
 {
 	(void)ctx;
-	*columns_p = cli_columns(stderr);
-	*rows_p = cli_rows(stderr);
+	*columns_p = cli_columns(cli_err());
+	*rows_p = cli_rows(cli_err());
 }
 
 struct progress_look cli_look(void)
 {
-	return (struct progress_look){ .columns = cli_columns(stderr),
-				       .rows = cli_rows(stderr),
-				       .colour = cli_colour(stderr),
+	return (struct progress_look){ .columns = cli_columns(cli_err()),
+				       .rows = cli_rows(cli_err()),
+				       .colour = cli_colour(cli_err()),
 				       .utf8 = cli_utf8() };
 }
 
 void cli_write_stderr(void *ctx, const char *text, size_t n)
 {
 	(void)ctx;
-	fwrite(text, 1, n, stderr);
-	fflush(stderr);
+	fwrite(text, 1, n, cli_err());
+	fflush(cli_err());
 }
 
 static void error_line(const char *text)
 {
-	fprintf(stderr, "%s %s\n", cli_colour(stderr) ? "\033[31merror:\033[0m" : "error:", text);
+	fprintf(cli_err(), "%s %s\n",
+		cli_colour(cli_err()) ? "\033[31merror:\033[0m" : "error:", text);
 }
 
 int cli_fail(const struct err *e)
 {
-	fflush(stdout);
+	fflush(cli_out());
 	error_line(e->msg);
+	if (cli_is_inside())
+		cli_is_inside()->failed = *e;
 	return e->code == ERR_USAGE ? 2 : 1;
 }
 
@@ -131,7 +134,7 @@ static void print_help(const struct cli_usage *u)
 		 "  --help                            this text\n");
 	if (u->example)
 		buf_addf(&b, "\nexamples:\n%s\n", u->example);
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 
@@ -163,7 +166,7 @@ static void print_man(const struct cli_usage *u, const char *name)
 		buf_adds(&b, "\n.fi\n");
 	}
 	buf_adds(&b, ".SH SEE ALSO\n.BR heteroshard (1)\n");
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 
@@ -172,7 +175,7 @@ static void print_words(const struct cli_usage *u)
 {
 	struct buf b = BUF_INIT;
 	opt_flags(u->rows, u->nrows, &b);
-	printf("%s --quiet --verbose --help", b.n ? b.p + 1 : "");
+	fprintf(cli_out(), "%s --quiet --verbose --help", b.n ? b.p + 1 : "");
 	buf_release(&b);
 }
 
@@ -186,6 +189,8 @@ bool cli_level_word(const char *word)
 	log_set_least(loud ? LOG_DEBUG : LOG_WARN);
 	return level_given = true;
 }
+
+void cli_level_forget(void) { level_given = false; }
 
 void cli_level_config(const struct config *c)
 {
@@ -352,24 +357,4 @@ const char *cli_digits(uint64_t n, char *s, size_t cap)
 	}
 	s[at] = 0;
 	return s;
-}
-
-int cli_read_stdin(struct buf *b, uint64_t limit, struct err *e)
-{
-	char piece[65536];
-	for (;;) {
-		ssize_t n = read(STDIN_FILENO, piece, sizeof piece);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, errno, "cannot read standard input");
-		if (!n)
-			return buf_ok(b, e);
-		if (b->n + (uint64_t)n > limit)
-			return err_set(
-				e, ERR_INPUT,
-				"standard input: more than %llu MiB; divide it into several parts",
-				(unsigned long long)(limit >> 20));
-		buf_add(b, piece, (size_t)n);
-	}
 }

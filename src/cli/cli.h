@@ -4,7 +4,7 @@
  *
  * A subcommand is one file cmd_<name>.c with `int cmd_<name>(int argc, char **argv)` (argv[0] is
  * the subcommand's name) and one row of command.def. It returns the exit status: 0, 1 (failed) or 2
- * (wrong use). Results go to stdout, everything else to stderr. Only this folder prints. */
+ * (wrong use). Results go to cli_out(), everything else to cli_err(). Only this folder prints. */
 #ifndef HS_CLI_CLI_H
 #define HS_CLI_CLI_H
 
@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +26,26 @@ struct command {
 	const char *name, *help;
 };
 
-/* Rows of command.def, ended by a NULL name. main.c runs them. */
+/* The streams of the process, or of the program inside of which a command runs (hs_command()). */
+FILE *cli_out(void);
+FILE *cli_err(void);
+FILE *cli_in(void); /* read only where cli_asks() says yes */
+
+struct cli_inside {
+	FILE *out, *err;
+	const char *input; /* what it reads as its standard input */
+	size_t ninput;
+	const volatile sig_atomic_t *stop; /* for cli_stop(): no signal is looked at */
+	const char *program;               /* what starts workers of this machine */
+	struct err failed;                 /* the last error line; code 0: none */
+};
+/* From now on; NULL: the process is this program's own. */
+void cli_go_inside(struct cli_inside *i);
+struct cli_inside *cli_is_inside(void); /* NULL: it is not */
+bool cli_is_terminal(FILE *f);
+bool cli_asks(void); /* somebody can be asked: standard input and error are a terminal */
+
+/* Rows of command.def, ended by a NULL name. commands.c runs them. */
 extern const struct command commands[];
 
 /* Everything --help says about a subcommand. */
@@ -60,7 +80,8 @@ struct progress_look cli_look(void); /* of standard error */
  * one of them, and is obeyed), else by the log_level of the configuration. */
 bool cli_level_word(const char *word);
 void cli_level_config(const struct config *c);
-bool cli_quiet(void); /* only warnings and errors */
+void cli_level_forget(void); /* nothing was said */
+bool cli_quiet(void);        /* only warnings and errors */
 
 /* From here on log lines go to standard error (cli_log.c). */
 void cli_log_start(void);

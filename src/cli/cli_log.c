@@ -13,14 +13,14 @@ static void log_to_stderr(void *ctx, enum log_level level, const char *line)
 	static const char *const colour[] = { "\033[2mdebug: ", "", "\033[33mwarning:\033[0m ",
 					      "\033[31merror:\033[0m " };
 	struct progress *progress = *(struct progress *const *)ctx;
-	bool c = cli_colour(stderr);
+	bool c = cli_colour(cli_err());
 	char text[2200];
 	snprintf(text, sizeof text, "%s%s%s", c ? colour[level] : plain[level], line,
 		 c && level == LOG_DEBUG ? "\033[0m" : "");
 	if (progress)
 		progress_line(progress, text);
 	else
-		fprintf(stderr, "%s\n", text);
+		fprintf(cli_err(), "%s\n", text);
 }
 
 void cli_set_progress(struct progress *p) { shown = p; }

@@ -9,7 +9,6 @@
 
 #include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
 
 static void print_safe(FILE *f, const char *fmt, va_list ap, enum text_pass pass)
 {
@@ -33,26 +32,26 @@ static void print_safe(FILE *f, const char *fmt, va_list ap, enum text_pass pass
 
 void cli_fact(const char *name, const char *fmt, ...)
 {
-	bool c = cli_colour(stdout);
+	bool c = cli_colour(cli_out());
 	va_list ap;
-	printf("  %s", c ? "\033[2m" : "");
-	cli_line(stdout, "%-22s", name);
-	fputs(c ? "\033[0m " : " ", stdout);
+	fprintf(cli_out(), "  %s", c ? "\033[2m" : "");
+	cli_line(cli_out(), "%-22s", name);
+	fputs(c ? "\033[0m " : " ", cli_out());
 	va_start(ap, fmt);
-	print_safe(stdout, fmt, ap, TEXT_LINE);
+	print_safe(cli_out(), fmt, ap, TEXT_LINE);
 	va_end(ap);
-	putchar('\n');
+	fputc('\n', cli_out());
 }
 
 void cli_heading(const char *fmt, ...)
 {
-	bool c = cli_colour(stdout);
+	bool c = cli_colour(cli_out());
 	va_list ap;
-	fputs(c ? "\033[1m" : "", stdout);
+	fputs(c ? "\033[1m" : "", cli_out());
 	va_start(ap, fmt);
-	print_safe(stdout, fmt, ap, TEXT_LINE);
+	print_safe(cli_out(), fmt, ap, TEXT_LINE);
 	va_end(ap);
-	fputs(c ? "\033[0m\n" : "\n", stdout);
+	fputs(c ? "\033[0m\n" : "\n", cli_out());
 }
 
 void cli_line(FILE *f, const char *fmt, ...)
@@ -65,7 +64,7 @@ void cli_line(FILE *f, const char *fmt, ...)
 
 bool cli_text(FILE *f, const char *text, size_t n)
 {
-	if (!isatty(fileno(f)))
+	if (!cli_is_terminal(f))
 		return fwrite(text, 1, n, f) == n;
 	struct buf b = BUF_INIT;
 	buf_add(&b, text, n);

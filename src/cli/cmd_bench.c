@@ -194,11 +194,13 @@ static void on_row(void *ctx, const struct dev_bench_row *r)
 	if (r->kind == BENCH_CEILING && r->rate * 1e9 > v->ceiling[r->dtype])
 		v->ceiling[r->dtype] = r->rate * 1e9;
 	if (v->o->json) {
-		printf("{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": %.6g, "
-		       "\"%s\": %.4g, \"share\": "
-		       "%.4f}\n",
-		       r->name, r->shape, dtype_name(r->dtype), r->seconds,
-		       r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate, r->share);
+		fprintf(cli_out(),
+			"{\"row\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\", \"seconds\": "
+			"%.6g, "
+			"\"%s\": %.4g, \"share\": "
+			"%.4f}\n",
+			r->name, r->shape, dtype_name(r->dtype), r->seconds,
+			r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate, r->share);
 		return;
 	}
 	snprintf(time, sizeof time, "%.3f", r->seconds * 1e3);
@@ -227,14 +229,15 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 	*rate_p = 0;
 	int rc = step_bench(v->dev, c, &so, &r, e);
 	if (rc == ERR_NOMEM && o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, "
-		       "\"recompute\": %s, \"weights\": "
-		       "\"%s\", \"fits\": "
-		       "false}\n",
-		       o->shape, (long long)o->length, (long long)o->rows,
-		       o->recompute ? "true" : "false", what);
+		fprintf(cli_out(),
+			"{\"row\": \"step\", \"shape\": \"%s\", \"length\": %lld, \"rows\": %lld, "
+			"\"recompute\": %s, \"weights\": "
+			"\"%s\", \"fits\": "
+			"false}\n",
+			o->shape, (long long)o->length, (long long)o->rows,
+			o->recompute ? "true" : "false", what);
 	else if (rc == ERR_NOMEM)
-		printf("  %-9s weights do not fit: %s\n", what, e->msg);
+		fprintf(cli_out(), "  %-9s weights do not fit: %s\n", what, e->msg);
 	if (rc == ERR_NOMEM) {
 		err_clear(e);
 		return 0;
@@ -246,39 +249,44 @@ static int bench_step(struct view *v, const struct model_config *c, enum dtype a
 			? share * (1 + r.attention_flops / (r.flops * (r.forward + r.backward)))
 			: 0;
 	if (o->json)
-		printf("{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": %lld, "
-		       "\"rows\": %lld, \"recompute\": "
-		       "%s, \"fits\": true, "
-		       "\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": "
-		       "%.4f, "
-		       "\"update\": %.4f, "
-		       "\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, "
-		       "\"share_with_attention\": %.4f, "
-		       "\"memory\": %llu, \"warm_allocations\": %llu}\n",
-		       o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows,
-		       o->recompute ? "true" : "false", what, dtype_name(act), r.forward,
-		       r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
-		       (unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
+		fprintf(cli_out(),
+			"{\"row\": \"step\", \"shape\": \"%s\", \"layers\": %lld, \"length\": "
+			"%lld, "
+			"\"rows\": %lld, \"recompute\": "
+			"%s, \"fits\": true, "
+			"\"weights\": \"%s\", \"dtype\": \"%s\", \"forward\": %.4f, \"backward\": "
+			"%.4f, "
+			"\"update\": %.4f, "
+			"\"tokens_per_second\": %.1f, \"gflop_per_s\": %.1f, \"share\": %.4f, "
+			"\"share_with_attention\": %.4f, "
+			"\"memory\": %llu, \"warm_allocations\": %llu}\n",
+			o->shape, (long long)c->layers, (long long)o->length, (long long)o->rows,
+			o->recompute ? "true" : "false", what, dtype_name(act), r.forward,
+			r.backward, r.update, r.tokens_per_second, r.flops * 1e-9, share, with,
+			(unsigned long long)r.mem_peak, (unsigned long long)r.warm_allocs);
 	else
-		printf("  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of "
-		       "the ceiling (%.0f %% with "
-		       "attention); forward %.2f s, backward %.2f s, "
-		       "memory %s, %llu allocations when warm\n",
-		       what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share,
-		       100 * with, r.forward, r.backward, cli_bytes(r.mem_peak, peak, sizeof peak),
-		       (unsigned long long)r.warm_allocs);
+		fprintf(cli_out(),
+			"  %-9s weights, computing in %s: %.1f tokens/s, %.1f GFLOP/s = %.0f %% of "
+			"the ceiling (%.0f %% with "
+			"attention); forward %.2f s, backward %.2f s, "
+			"memory %s, %llu allocations when warm\n",
+			what, dtype_name(act), r.tokens_per_second, r.flops * 1e-9, 100 * share,
+			100 * with, r.forward, r.backward, cli_bytes(r.mem_peak, peak, sizeof peak),
+			(unsigned long long)r.warm_allocs);
 	if (r.given && o->json)
-		printf("{\"row\": \"work\", \"shape\": \"%s\", \"layers\": %lld, \"weights\": "
-		       "\"%s\", \"given\": %llu, \"product_bytes\": %llu, \"copy_bytes\": %llu}\n",
-		       o->shape, (long long)c->layers, what, (unsigned long long)r.given,
-		       (unsigned long long)r.product_bytes, (unsigned long long)r.copy_bytes);
+		fprintf(cli_out(),
+			"{\"row\": \"work\", \"shape\": \"%s\", \"layers\": %lld, \"weights\": "
+			"\"%s\", \"given\": %llu, \"product_bytes\": %llu, \"copy_bytes\": %llu}\n",
+			o->shape, (long long)c->layers, what, (unsigned long long)r.given,
+			(unsigned long long)r.product_bytes, (unsigned long long)r.copy_bytes);
 	else if (r.given)
-		printf("            a GPU would be given %llu kernels, products and copies; "
-		       "products "
-		       "move %.1f MiB, copies %.1f\n",
-		       (unsigned long long)r.given, (double)r.product_bytes / 0x1p20,
-		       (double)r.copy_bytes / 0x1p20);
-	fflush(stdout);
+		fprintf(cli_out(),
+			"            a GPU would be given %llu kernels, products and copies; "
+			"products "
+			"move %.1f MiB, copies %.1f\n",
+			(unsigned long long)r.given, (double)r.product_bytes / 0x1p20,
+			(double)r.copy_bytes / 0x1p20);
+	fflush(cli_out());
 	*rate_p = r.tokens_per_second;
 	return 0;
 }
@@ -300,8 +308,8 @@ static int bench_steps(struct view *v, const struct model_config *c, struct err 
 	if (o->weights != WEIGHTS_PLAIN)
 		TRY(bench_step(v, c, act, true, &nf4, e));
 	if (!o->json && plain > 0 && nf4 > 0)
-		printf("  NF4 runs at %.0f %% of the speed of %s weights\n", 100 * nf4 / plain,
-		       dtype_name(act));
+		fprintf(cli_out(), "  NF4 runs at %.0f %% of the speed of %s weights\n",
+			100 * nf4 / plain, dtype_name(act));
 	return 0;
 }
 
@@ -327,8 +335,8 @@ static int run(struct view *v, struct err *e)
 		return err_nomem(e, sizeof s, "a table");
 	int rc = dev_bench(v->dev, &s, on_row, v, e);
 	if (v->table)
-		cli_table_print(v->table, stdout);
-	fflush(stdout);
+		cli_table_print(v->table, cli_out());
+	fflush(cli_out());
 	if (rc >= 0 && o->steps)
 		rc = bench_steps(v, &c, e);
 	if (rc >= 0 && o->links)

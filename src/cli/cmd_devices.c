@@ -187,9 +187,9 @@ int cmd_devices(int argc, char **argv)
 		if (args.all || strcmp(backends[i]->name, "null"))
 			list_backend(&l, backends[i]);
 	if (args.json)
-		printf("[%s\n]\n", l.json.p);
-	cli_table_print(l.table, args.json ? NULL : stdout);
-	cli_line(stderr, "%s", l.trouble.p ? l.trouble.p : "");
+		fprintf(cli_out(), "[%s\n]\n", l.json.p);
+	cli_table_print(l.table, args.json ? NULL : cli_out());
+	cli_line(cli_err(), "%s", l.trouble.p ? l.trouble.p : "");
 	buf_release(&l.json);
 	buf_release(&l.trouble);
 	return l.found ? 0 : 1;

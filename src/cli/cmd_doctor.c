@@ -74,7 +74,7 @@ static void print_json(const struct doctor *d)
 		buf_addc(&b, '}');
 	}
 	buf_adds(&b, "]\n");
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 
@@ -82,13 +82,13 @@ static void print(const struct doctor *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		const struct finding *f = &d->v[i];
-		cli_line(stdout, "%s%s%s: %s\n", f->where, f->where[0] ? ": " : "", f->check,
+		cli_line(cli_out(), "%s%s%s: %s\n", f->where, f->where[0] ? ": " : "", f->check,
 			 f->text);
 		if (f->mend[0])
-			cli_line(stdout, "    %s\n", f->mend);
+			cli_line(cli_out(), "    %s\n", f->mend);
 	}
 	if (!d->n)
-		printf("%zu checks: nothing found\n", d->checks);
+		fprintf(cli_out(), "%zu checks: nothing found\n", d->checks);
 }
 
 static int doctor(const struct args *o, int *status_p, struct err *e)
@@ -119,7 +119,7 @@ static int doctor(const struct args *o, int *status_p, struct err *e)
 static void list(void)
 {
 	for (const struct check *k = doctor_checks; k->name; k++)
-		printf("%-10s %s\n", k->name, k->help);
+		fprintf(cli_out(), "%-10s %s\n", k->name, k->help);
 }
 
 int cmd_doctor(int argc, char **argv)

@@ -108,17 +108,19 @@ static void print(const struct args *o, const struct eval_result *r)
 		     rejected = r->reward[1] / (double)r->rewarded[1],
 		     right = (double)r->right / (double)(r->trained ? r->trained : 1);
 	if (!o->json && rl) {
-		printf("loss %.6f  chosen %.6f  rejected %.6f  margin %.6f  right %.2f %%  (%llu "
-		       "records, %.0f tokens/s)\n",
-		       r->loss, chosen, rejected, chosen - rejected, 100 * right,
-		       (unsigned long long)r->trained, rate);
+		fprintf(cli_out(),
+			"loss %.6f  chosen %.6f  rejected %.6f  margin %.6f  right %.2f %%  (%llu "
+			"records, %.0f tokens/s)\n",
+			r->loss, chosen, rejected, chosen - rejected, 100 * right,
+			(unsigned long long)r->trained, rate);
 		return;
 	}
 	if (!o->json) {
-		printf("loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu "
-		       "sequences, %.0f tokens/s)\n",
-		       r->loss, exp(r->loss), (unsigned long long)r->trained,
-		       (unsigned long long)r->tokens, (unsigned long long)r->sequences, rate);
+		fprintf(cli_out(),
+			"loss %.6f  perplexity %.4f  (%llu tokens counted of %llu in %llu "
+			"sequences, %.0f tokens/s)\n",
+			r->loss, exp(r->loss), (unsigned long long)r->trained,
+			(unsigned long long)r->tokens, (unsigned long long)r->sequences, rate);
 		return;
 	}
 	struct buf b = BUF_INIT;
@@ -137,7 +139,7 @@ static void print(const struct args *o, const struct eval_result *r)
 		 "\"tokens_per_second\": %.1f}\n",
 		 (unsigned long long)r->tokens, (unsigned long long)r->trained,
 		 (unsigned long long)r->sequences, rate);
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 

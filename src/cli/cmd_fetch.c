@@ -56,7 +56,7 @@ int cmd_fetch(int argc, char **argv)
 		if (rc >= 0)
 			rc = hub_fetch(&n, &h, path, &e);
 		if (rc >= 0)
-			printf("%s\n", path);
+			fprintf(cli_out(), "%s\n", path);
 		status = rc < 0 ? cli_fail(&e) : 0;
 	}
 	arena_release(&a);

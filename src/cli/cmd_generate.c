@@ -107,7 +107,7 @@ static const struct cli_usage usage = {
 static int print_text(void *ctx, const char *text, size_t n)
 {
 	(void)ctx;
-	return !cli_text(stdout, text, n) || fflush(stdout);
+	return !cli_text(cli_out(), text, n) || fflush(cli_out());
 }
 
 static int run(const struct args *o, struct err *e)
@@ -122,7 +122,7 @@ static int run(const struct args *o, struct err *e)
 				    .seed = (uint64_t)o->seed };
 	TRY(runtime_open(&o->model, &r, e));
 	int rc = 0;
-	if (!o->prompt && !o->raw && isatty(STDIN_FILENO)) {
+	if (!o->prompt && !o->raw && !cli_is_inside() && isatty(STDIN_FILENO)) {
 		const struct chat_options c = { .system = o->system,
 						.max_new_tokens = o->max_new_tokens,
 						.sampling = s,
@@ -137,7 +137,7 @@ static int run(const struct args *o, struct err *e)
 	const struct prompt p = { .system = o->system, .text = text.p, .n = text.n, .raw = o->raw };
 	TRYOUT(prompt_encode(&p, r.chat, r.tok, &ids, e));
 	TRYOUT(generate(&r, ids.id, ids.n, o->max_new_tokens, &s, print_text, NULL, &st, e));
-	putchar('\n');
+	fputc('\n', cli_out());
 	if (o->stats)
 		chat_stats(&st);
 out:

@@ -33,17 +33,19 @@ static const struct cli_usage usage = {
 
 static void print_overview(void)
 {
-	printf("heteroshard %s: fine-tune large language models across unlike devices\n\n"
-	       "usage: heteroshard [-v | -q] COMMAND ...\n\n",
-	       HS_VERSION);
+	fprintf(cli_out(),
+		"heteroshard %s: fine-tune large language models across unlike devices\n\n"
+		"usage: heteroshard [-v | -q] COMMAND ...\n\n",
+		HS_VERSION);
 	for (size_t i = 0; commands[i].name; i++)
-		printf("  %-12s%s\n", commands[i].name, commands[i].help);
-	printf("\n"
-	       "  -v, --verbose  show more messages            -q, --quiet  only warnings and "
-	       "errors\n"
-	       "  --version      print the version             --help       this text; COMMAND "
-	       "--help for one command\n\n"
-	       "Exit status: 0, 1 when something failed, 2 when it was called wrongly.\n");
+		fprintf(cli_out(), "  %-12s%s\n", commands[i].name, commands[i].help);
+	fprintf(cli_out(),
+		"\n"
+		"  -v, --verbose  show more messages            -q, --quiet  only warnings and "
+		"errors\n"
+		"  --version      print the version             --help       this text; COMMAND "
+		"--help for one command\n\n"
+		"Exit status: 0, 1 when something failed, 2 when it was called wrongly.\n");
 }
 
 /* One key: its line of the reference, and what each of its words means. */
@@ -64,7 +66,7 @@ static int explain_key(const char *word)
 	const char *name, *help;
 	for (size_t i = 0; r->names && (name = r->names->at(i, &help)); i++)
 		buf_addf(&b, "%s    %-14s %s\n", i ? "" : "\n", name, help);
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 	return 0;
 }
@@ -85,7 +87,7 @@ static int explain(const struct args *args, int npos, char **argv)
 		config_reference(args->markdown, &b);
 		if (args->markdown)
 			config_keys_markdown(&b);
-		fwrite(b.p, 1, b.n, stdout);
+		fwrite(b.p, 1, b.n, cli_out());
 		buf_release(&b);
 		return 0;
 	}

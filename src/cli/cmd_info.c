@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 int cmd_info(int argc, char **argv);
 
@@ -160,8 +159,8 @@ static void print_table(const json_t *list)
 		}
 		cli_table_add(t, cells);
 	}
-	putchar('\n');
-	cli_table_print(t, stdout);
+	fputc('\n', cli_out());
+	cli_table_print(t, cli_out());
 }
 
 static void print(const json_t *o)
@@ -226,8 +225,8 @@ static void print_listing(const struct info_rows *list)
 		if (l.columns < ARRAY_LEN(l.key))
 			l.key[l.columns++] = key;
 	}
-	putchar('\n');
-	cli_table_stream(stdout, l.columns, list->n + 1, listing_cells, &l);
+	fputc('\n', cli_out());
+	cli_table_stream(cli_out(), l.columns, list->n + 1, listing_cells, &l);
 	json_decref(first);
 }
 
@@ -235,23 +234,23 @@ static void print_listing(const struct info_rows *list)
  * escaped, as some of it would be obeyed there. */
 static int print_json(const json_t *o, const struct info_rows *list, struct err *e)
 {
-	size_t flags = JSON_PRESERVE_ORDER | (isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0);
+	size_t flags = JSON_PRESERVE_ORDER | (cli_is_terminal(cli_out()) ? JSON_ENSURE_ASCII : 0);
 	char *text = json_dumps(o, JSON_INDENT(1) | flags);
 	if (!text)
 		return err_nomem(e, 4096, "JSON");
 	size_t n = strlen(text);
 	if (!list->name) {
-		puts(text);
+		fprintf(cli_out(), "%s\n", text);
 	} else {
 		/* without "\n}" */
-		printf("%.*s,\n \"%s\": [", (int)n - 2, text, list->name);
+		fprintf(cli_out(), "%.*s,\n \"%s\": [", (int)n - 2, text, list->name);
 		for (size_t i = 0; i < list->n; i++) {
 			json_t *row = list->row(list->ctx, i);
-			fputs(i ? ",\n  " : "\n  ", stdout);
-			json_dumpf(row, stdout, flags);
+			fputs(i ? ",\n  " : "\n  ", cli_out());
+			json_dumpf(row, cli_out(), flags);
 			json_decref(row);
 		}
-		fputs("\n ]\n}\n", stdout);
+		fputs("\n ]\n}\n", cli_out());
 	}
 	free(text);
 	return 0;

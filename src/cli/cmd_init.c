@@ -70,10 +70,10 @@ static const struct cli_usage usage = {
 static const char *ask(struct arena *a, const char *question, const char *def)
 {
 	char line[2048];
-	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+	if (!cli_asks())
 		return NULL;
-	fprintf(stderr, "%s%s%s%s: ", question, def[0] ? " [" : "", def, def[0] ? "]" : "");
-	if (!fgets(line, sizeof line, stdin))
+	fprintf(cli_err(), "%s%s%s%s: ", question, def[0] ? " [" : "", def, def[0] ? "]" : "");
+	if (!fgets(line, sizeof line, cli_in()))
 		return NULL;
 	line[strcspn(line, "\r\n")] = 0;
 	return arena_strdup(a, line[0] ? line : def);
@@ -178,7 +178,7 @@ static int init(struct args *o, const char *path, struct arena *a, struct err *e
 	if (rc >= 0)
 		rc = save(path, &out, e);
 	if (rc >= 0)
-		cli_line(stderr, "wrote %s; next: heteroshard train %s\n", path, path);
+		cli_line(cli_err(), "wrote %s; next: heteroshard train %s\n", path, path);
 	buf_release(&devices);
 	buf_release(&out);
 	return rc;

@@ -88,7 +88,7 @@ static int wait_for_use(const struct invitation *v, const volatile sig_atomic_t 
 		if (rc < 0)
 			return rc;
 		if (now.used[0]) {
-			printf("%s has joined\n", now.used);
+			fprintf(cli_out(), "%s has joined\n", now.used);
 			return 0;
 		}
 		if (*stop)
@@ -184,7 +184,7 @@ static int place_tell(struct place *p, struct err *e)
 			rc = err_set(e, ERR_USAGE, "%s: %s; 'heteroshard mesh %s --apply' goes on",
 				     p->m.m[i].id, f->text, p->o->mesh);
 		else if (f->text[0])
-			cli_line(stdout, "%s: %s\n", p->m.m[i].id, f->text);
+			cli_line(cli_out(), "%s: %s\n", p->m.m[i].id, f->text);
 	}
 	place_close(p);
 	return rc;
@@ -211,10 +211,10 @@ static int invite(const struct args *o, struct err *e)
 		rc = inviter_listen(i, busy, e);
 	if (rc >= 0) {
 		if (busy[0])
-			fprintf(stderr, "%s; if that is a job, it takes the invitation\n", busy);
-		printf("%s\n", text);
-		fflush(stdout);
-		fprintf(stderr,
+			fprintf(cli_err(), "%s; if that is a job, it takes the invitation\n", busy);
+		fprintf(cli_out(), "%s\n", text);
+		fflush(cli_out());
+		fprintf(cli_err(),
 			"On the other machine, within %lld minutes:\n"
 			"  heteroshard worker --join TOKEN\n",
 			(long long)o->minutes);

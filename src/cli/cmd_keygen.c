@@ -72,12 +72,12 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 		buf_adds(&b, ", \"public_key\": ");
 		json_quote(&b, k.pub, strlen(k.pub));
 		buf_adds(&b, "}\n");
-		fputs(b.p, stdout);
+		fputs(b.p, cli_out());
 		buf_release(&b);
 	} else {
-		puts(k.pub);
+		fprintf(cli_out(), "%s\n", k.pub);
 		if (!o->show)
-			fprintf(stderr,
+			fprintf(cli_err(),
 				"The private key is in %s and stays on this machine. In the "
 				"configuration:\n"
 				"  public_key: '%s'\n",

@@ -32,7 +32,7 @@ static void each(void *ctx, const json_t *answer)
 	if (!json_object_get(answer, "leaves"))
 		return;
 	a->jobs++;
-	printf("'%s' leaves the job in %s after this step\n", a->id, dir ? dir : "?");
+	fprintf(cli_out(), "'%s' leaves the job in %s after this step\n", a->id, dir ? dir : "?");
 }
 
 int cmd_leave(int argc, char **argv)

@@ -42,8 +42,8 @@ static const struct cli_usage usage = {
 static void print(void *ctx, const char *id, const char *line)
 {
 	(void)ctx;
-	cli_line(stdout, "%s: %s\n", id, line);
-	fflush(stdout);
+	cli_line(cli_out(), "%s: %s\n", id, line);
+	fflush(cli_out());
 }
 
 static int logs(const struct args *o, int npos, char **pos, int *status_p, struct err *e)
@@ -54,7 +54,7 @@ static int logs(const struct args *o, int npos, char **pos, int *status_p, struc
 	int rc = fleet_logs(&f, (int)o->lines, o->follow, print, NULL, e);
 	for (size_t i = 0; i < f.n && rc >= 0; i++)
 		if (f.member[i].failed && !*f.stop) {
-			cli_line(stderr, "error: %s: %s\n", f.member[i].w->id, f.member[i].text);
+			cli_line(cli_err(), "error: %s: %s\n", f.member[i].w->id, f.member[i].text);
 			*status_p = 1;
 		}
 	fleet_close(&f);

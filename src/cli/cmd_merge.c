@@ -121,7 +121,7 @@ int cmd_merge(int argc, char **argv)
 	if (cli_args(&usage, argc, argv, &o, 3, 3, &npos, &a, &status)) {
 		status = run(&o, o.type >= 0, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
 		if (!status)
-			printf("%s\n", argv[3]);
+			fprintf(cli_out(), "%s\n", argv[3]);
 	}
 	arena_release(&a);
 	return status;

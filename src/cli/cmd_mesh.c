@@ -76,25 +76,26 @@ static void show(void *ctx, const char *id, const char *where, const char *text)
 {
 	(void)ctx;
 	if (where)
-		cli_line(stdout, "# on %s: ssh %s, as root or by 'sudo -n', sh reads\n%s\n", id,
+		cli_line(cli_out(), "# on %s: ssh %s, as root or by 'sudo -n', sh reads\n%s\n", id,
 			 where, text);
 	else
-		cli_line(stdout, "# on %s, this machine: as root or by 'sudo -n', sh reads\n%s\n",
-			 id, text);
+		cli_line(cli_out(),
+			 "# on %s, this machine: as root or by 'sudo -n', sh reads\n%s\n", id,
+			 text);
 }
 
 /* Lines of machines; those that failed go to standard error. */
 static size_t report(const struct mesh_run *r)
 {
 	size_t failed = 0;
-	fflush(stdout);
+	fflush(cli_out());
 	for (size_t i = 0; i < r->m->n; i++) {
 		const struct mesh_fact *f = &r->fact[i];
 		failed += f->failed;
 		if (f->failed)
-			cli_line(stderr, "error: %s: %s\n", r->m->m[i].id, f->text);
+			cli_line(cli_err(), "error: %s: %s\n", r->m->m[i].id, f->text);
 		else if (f->text[0])
-			cli_line(stdout, "%s: %s\n", r->m->m[i].id, f->text);
+			cli_line(cli_out(), "%s: %s\n", r->m->m[i].id, f->text);
 	}
 	return failed;
 }
@@ -170,12 +171,12 @@ static int check(const struct args *o, struct mesh_run *r, int *status_p, struct
 		for (size_t b = 0; b < m->n; b++)
 			if (a != b)
 				add_row(t, m, a, b, &way[a * m->n + b]);
-	cli_table_print(rc >= 0 ? t : NULL, stdout);
+	cli_table_print(rc >= 0 ? t : NULL, cli_out());
 	if (rc >= 0)
 		*status_p = report(r) > 0;
 	for (size_t i = 0; i < m->n * m->n && rc >= 0; i++)
 		if (way[i].why[0]) {
-			cli_line(stdout, "%s to %s: %s\n", m->m[i / m->n].id, m->m[i % m->n].id,
+			cli_line(cli_out(), "%s to %s: %s\n", m->m[i / m->n].id, m->m[i % m->n].id,
 				 way[i].why);
 			*status_p |= !way[i].works;
 		}
@@ -195,8 +196,8 @@ static int make_key(int npos, char **pos, struct err *e)
 	snprintf(path, sizeof path, "%s", npos > 1 ? pos[1] : "/etc/wireguard/heteroshard.key");
 	bool made = false;
 	TRY(mesh_key(path, pub, &made, e));
-	puts(pub);
-	fprintf(stderr,
+	fprintf(cli_out(), "%s\n", pub);
+	fprintf(cli_err(),
 		"The private key is in %s%s. In the configuration, for this machine:\n"
 		"  wg_public_key: '%s'\n",
 		path, made ? "" : " (it was there already)", pub);
@@ -214,11 +215,11 @@ static int write_files(const struct mesh *m, struct err *e)
 	for (size_t i = 0; i < m->n && rc >= 0; i++) {
 		const char *ip = m->m[i].ip[0][0] ? m->m[i].ip[0] : m->m[i].ip[1];
 		changed += is_new[i];
-		cli_line(stdout, "%s/%s.conf: %s%s\n", m->c->mesh.dir, m->m[i].id, ip,
+		cli_line(cli_out(), "%s/%s.conf: %s%s\n", m->c->mesh.dir, m->m[i].id, ip,
 			 is_new[i] ? "" : ", unchanged");
 	}
 	if (rc >= 0)
-		cli_line(stdout, "%zu of %zu files written, %zu removed; names in %s/hosts\n",
+		cli_line(cli_out(), "%zu of %zu files written, %zu removed; names in %s/hosts\n",
 			 changed, m->n, removed, m->c->mesh.dir);
 	mem_free(is_new);
 	return rc;
@@ -255,7 +256,7 @@ static int run_mesh(const struct args *o, struct mesh_run *r, int *status_p, str
 	*status_p = report(r) > 0;
 	for (size_t i = 0; i < m->n; i++)
 		if (r->fact[i].left_out && !m->m[i].invited)
-			cli_line(stderr,
+			cli_line(cli_err(),
 				 "%s has no 'ssh': copy %s/%s.conf to /etc/wireguard/%s.conf there "
 				 "and run 'sudo wg-quick up %s'\n",
 				 m->m[i].id, m->c->mesh.dir, m->m[i].id, m->c->mesh.interface,

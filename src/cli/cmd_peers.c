@@ -60,7 +60,7 @@ static void print_json(const struct peer_list *l)
 		buf_addf(&b, ", \"since\": %lld}", (long long)p->since);
 	}
 	buf_adds(&b, "]\n");
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 
@@ -72,7 +72,7 @@ static int list(const struct args *o, struct err *e)
 	if (o->json) {
 		print_json(&l);
 	} else if (!l.n) {
-		fputs("nobody was invited yet: heteroshard invite\n", stderr);
+		fputs("nobody was invited yet: heteroshard invite\n", cli_err());
 	} else {
 		struct cli_table *t = cli_table_new(heading, ARRAY_LEN(heading));
 		for (size_t i = 0; t && i < l.n; i++) {
@@ -80,7 +80,7 @@ static int list(const struct args *o, struct err *e)
 			day(l.peer[i].since, since, sizeof since);
 			cli_table_add(t, (const char *[]){ l.peer[i].name, since, l.peer[i].key });
 		}
-		cli_table_print(t, stdout);
+		cli_table_print(t, cli_out());
 	}
 	peer_list_release(&l);
 	return 0;

@@ -194,7 +194,7 @@ static int add_devices(struct profile *p, const char *text, struct err *e)
 		text += n + (text[n] == ';');
 	}
 	if (rc >= 0 && !notes.failed && !cli_quiet())
-		cli_line(stderr, "%s", notes.p);
+		cli_line(cli_err(), "%s", notes.p);
 	buf_release(&notes);
 	return rc;
 }
@@ -232,7 +232,7 @@ static int describe(const struct args *a, struct question *j, struct err *e)
 	int rc = profile_describe(a->cluster, a->without.item, a->without.n, &j->p.profile, &notes,
 				  e);
 	if (rc >= 0 && !notes.failed && !cli_quiet())
-		cli_line(stderr, "%s", notes.p);
+		cli_line(cli_err(), "%s", notes.p);
 	buf_release(&notes);
 	return rc;
 }
@@ -324,7 +324,7 @@ static void print_devices(const struct profile *p, const struct plan *plan)
 			snprintf(text[8], sizeof text[8], "%.2f GiB", m->limit_gib);
 			cli_table_add(t, cells);
 		}
-	cli_table_print(t, stdout);
+	cli_table_print(t, cli_out());
 }
 
 static void print_plan(const struct profile *p, const struct plan *plan, double euro)
@@ -350,7 +350,7 @@ static void print_plan(const struct profile *p, const struct plan *plan, double 
 		 plan->over_gib, plan->over_host ? "the host of " : "",
 		 plan->over_device >= 0 ? p->device[plan->over_device].id : "");
 	cli_fact("search", "%.0f ms, %lld plans", plan->search_ms, (long long)plan->examined);
-	putchar('\n');
+	fputc('\n', cli_out());
 	print_devices(p, plan);
 }
 
@@ -374,7 +374,7 @@ static int print_explanation(const struct question *j, const struct plan *plan, 
 		plan_explain(&j->p.profile, &j->p.options, plan,
 			     ours && j->p.profile.devices <= 32 ? w : NULL, ours ? &second : NULL,
 			     &b);
-		cli_line(stdout, "\n%s", b.p);
+		cli_line(cli_out(), "\n%s", b.p);
 	}
 	buf_release(&b);
 	mem_free(w);
@@ -477,7 +477,7 @@ static int write_files(const struct question *j, struct plan *plan, const char *
 	TRY(plan_trace_write(&j->p.profile, &j->p.options, plan, path, e));
 	rc = draw(&j->p.profile, plan, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
-		fprintf(stderr, "note: %s\n", e->msg);
+		fprintf(cli_err(), "note: %s\n", e->msg);
 		err_clear(e);
 		rc = 0;
 	}
@@ -505,7 +505,7 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 		plan_to_json(&j->p.profile, &plan, &b);
 		rc = buf_ok(&b, e);
 		if (rc == 0)
-			fputs(b.p, stdout);
+			fputs(b.p, cli_out());
 		buf_release(&b);
 	} else {
 		print_plan(&j->p.profile, &plan, j->euro);
@@ -526,7 +526,7 @@ static int compare_json(const struct question *j, struct err *bad)
 {
 	bool first = true;
 
-	fputs("{\"plans\": [", stdout);
+	fputs("{\"plans\": [", cli_out());
 	for (size_t i = 0; planner_at(i); i++) {
 		struct plan plan;
 		struct err e = { 0 };
@@ -541,7 +541,7 @@ static int compare_json(const struct question *j, struct err *bad)
 			plan_to_json(&j->p.profile, &plan, &b);
 			plan_release(&plan);
 		}
-		printf("%s%s", first ? "" : ",\n", b.p);
+		fprintf(cli_out(), "%s%s", first ? "" : ",\n", b.p);
 		first = false;
 		buf_release(&b);
 	}
@@ -606,12 +606,12 @@ static int compare(const struct args *a, const struct question *j, struct err *e
 		else
 			plan_release(&plan);
 	}
-	cli_table_print(t, stdout);
+	cli_table_print(t, cli_out());
 	if (profile_estimated(&j->p.profile))
-		printf("\nEstimated: not all of these devices were measured "
-		       "(docs/planning.md).\n");
+		fprintf(cli_out(), "\nEstimated: not all of these devices were measured "
+				   "(docs/planning.md).\n");
 	if (notes.n)
-		cli_line(stdout, "\n%s", notes.p);
+		cli_line(cli_out(), "\n%s", notes.p);
 	buf_release(&notes);
 	if (ours.stages)
 		rc = plan_alone_print(&j->p, &ours, e);
@@ -659,7 +659,7 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 			"or --out DIR",
 			c->path);
 	if (!a->out && run_folder_is_run(dir)) {
-		cli_line(stderr,
+		cli_line(cli_err(),
 			 "%s holds a run: its architecture.png stays as it is; --out DIR draws the "
 			 "shard_plan\n",
 			 dir);
@@ -668,12 +668,12 @@ static int draw_shards(const struct args *a, const struct config *c, struct err 
 	TRY(output_check_report(dir, true, NULL, 0, e));
 	int rc = plan_draw_shards(c, dir, e);
 	if (rc == ERR_UNSUPPORTED) {
-		fprintf(stderr, "note: %s\n", e->msg);
+		fprintf(cli_err(), "note: %s\n", e->msg);
 		err_clear(e);
 		return 0;
 	}
 	if (rc >= 0)
-		cli_line(stderr, "%s/architecture.png shows the shard_plan\n", dir);
+		cli_line(cli_err(), "%s/architecture.png shows the shard_plan\n", dir);
 	return rc;
 }
 

@@ -112,7 +112,7 @@ static void print_devices(const struct profile *p, int m)
 		snprintf(text[7], sizeof text[7], "%.1f %%", s ? 100 * s->spread : 0);
 		cli_table_add(t, cells);
 	}
-	cli_table_print(t, stdout);
+	cli_table_print(t, cli_out());
 }
 
 static void print_links(const struct profile *p)
@@ -151,8 +151,8 @@ static void print_links(const struct profile *p)
 			cli_table_add(t, cells);
 		}
 	}
-	putchar('\n');
-	cli_table_print(t, stdout);
+	fputc('\n', cli_out());
+	cli_table_print(t, cli_out());
 }
 
 static void print_profile(const struct profile *p, int m)
@@ -161,8 +161,9 @@ static void print_profile(const struct profile *p, int m)
 		    p->model, p->layers, p->hidden, p->dtype, p->sequence_len, m);
 	print_devices(p, m);
 	print_links(p);
-	printf("\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the "
-	       "whole model on this device alone\n");
+	fprintf(cli_out(),
+		"\nforward and backward: of one layer; head: norm, head and loss; tokens/s: the "
+		"whole model on this device alone\n");
 }
 
 /* ---- files ---- */
@@ -178,8 +179,8 @@ static int write_files(const struct profile *p, const char *dir, const struct bu
 static void show_part(void *ctx, const char *what, uint64_t done, uint64_t all)
 {
 	(void)ctx;
-	if (cli_columns(stderr) && done < all)
-		cli_line(stderr, "%s: %llu of %llu\n", what, (unsigned long long)done + 1,
+	if (cli_columns(cli_err()) && done < all)
+		cli_line(cli_err(), "%s: %llu of %llu\n", what, (unsigned long long)done + 1,
 			 (unsigned long long)all);
 }
 
@@ -203,7 +204,7 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 	if (rc >= 0)
 		rc = write_files(&p, dir, &text, e);
 	if (rc >= 0 && a->json)
-		fputs(text.p, stdout);
+		fputs(text.p, cli_out());
 	else if (rc >= 0)
 		print_profile(&p, (int)c->micro_batch_size);
 	buf_release(&text);

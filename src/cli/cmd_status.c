@@ -60,7 +60,7 @@ static void print_jobs(const json_t *jobs)
 	static const char *const heading[] = { "job", "step", "loss", "left", "process" };
 	struct cli_table *t;
 	if (!json_array_size(jobs)) {
-		puts("no job runs on this machine");
+		fprintf(cli_out(), "%s\n", "no job runs on this machine");
 		return;
 	}
 	t = cli_table_new(heading, ARRAY_LEN(heading));
@@ -81,7 +81,7 @@ static void print_jobs(const json_t *jobs)
 		cli_table_add(t,
 			      (const char *[]){ text_of(j, "output_dir"), step, loss, left, pid });
 	}
-	cli_table_print(t, stdout);
+	cli_table_print(t, cli_out());
 }
 
 /* The job in which a worker takes part, and its entry there; NULL: none. */
@@ -182,7 +182,7 @@ static int workers(const struct fleet *f, const json_t *jobs, bool print, struct
 		}
 		buf_addc(json, '}');
 	}
-	cli_table_print(t, print ? stdout : NULL);
+	cli_table_print(t, print ? cli_out() : NULL);
 	return failed;
 }
 
@@ -201,7 +201,7 @@ static int machines(bool named, bool print, int npos, char **pos, const json_t *
 		return rc;
 	rc = fleet_look(&f, true, e);
 	if (rc >= 0 && print)
-		putchar('\n');
+		fputc('\n', cli_out());
 	if (rc >= 0)
 		rc = workers(&f, jobs, print, json);
 	fleet_close(&f);
@@ -220,7 +220,8 @@ static int status_of(const struct args *o, int npos, char **pos, int *status_p, 
 		rc = machines(npos > 0, !o->json, npos, pos, jobs, &json, e);
 	if (rc >= 0 && o->json) {
 		char *text = json_dumps(jobs, JSON_INDENT(2) | JSON_ENSURE_ASCII);
-		printf("{\"jobs\": %s,\n \"workers\": [%s]}\n", text ? text : "[]", json.p);
+		fprintf(cli_out(), "{\"jobs\": %s,\n \"workers\": [%s]}\n", text ? text : "[]",
+			json.p);
 		free(text);
 	}
 	buf_release(&json);

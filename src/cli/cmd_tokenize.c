@@ -86,8 +86,8 @@ static int print_pieces(const struct tokenizer *t, const struct tokens *ids, str
 		int rc = tokenizer_decode(t, &ids->id[i], 1, false, &text, e);
 		if (rc >= 0) {
 			json_quote(&quoted, text.p, text.n);
-			printf("%7d  %s%s\n", ids->id[i], quoted.p,
-			       tokenizer_is_special(t, ids->id[i]) ? "  special" : "");
+			fprintf(cli_out(), "%7d  %s%s\n", ids->id[i], quoted.p,
+				tokenizer_is_special(t, ids->id[i]) ? "  special" : "");
 		}
 		buf_release(&text);
 		buf_release(&quoted);
@@ -102,14 +102,14 @@ static int encode(const struct tokenizer *t, const struct args *o, const char *t
 	struct tokens ids = { 0 };
 	int rc = tokenizer_encode(t, text, n, o->special, o->special, &ids, e);
 	if (rc >= 0 && o->count) {
-		printf("%zu\n", ids.n);
+		fprintf(cli_out(), "%zu\n", ids.n);
 	} else if (rc >= 0 && o->pieces) {
 		rc = print_pieces(t, &ids, e);
 	} else if (rc >= 0) {
-		fputs(o->json ? "[" : "", stdout);
+		fputs(o->json ? "[" : "", cli_out());
 		for (size_t i = 0; i < ids.n; i++)
-			printf("%s%d", !i ? "" : o->json ? ", " : " ", ids.id[i]);
-		fputs(o->json ? "]\n" : "\n", stdout);
+			fprintf(cli_out(), "%s%d", !i ? "" : o->json ? ", " : " ", ids.id[i]);
+		fputs(o->json ? "]\n" : "\n", cli_out());
 	}
 	tokens_release(&ids);
 	return rc;
@@ -151,10 +151,10 @@ static int decode(const struct tokenizer *t, const struct args *o, const char *s
 		rc = buf_ok(&text, e);
 	if (rc >= 0 && o->json) {
 		json_quote(&quoted, text.p, text.n);
-		printf("%s\n", quoted.p);
+		fprintf(cli_out(), "%s\n", quoted.p);
 	} else if (rc >= 0) {
-		cli_text(stdout, text.p, text.n);
-		fputs(o->lines ? "\n" : "", stdout);
+		cli_text(cli_out(), text.p, text.n);
+		fputs(o->lines ? "\n" : "", cli_out());
 	}
 	tokens_release(&ids);
 	buf_release(&text);

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 
 #include <string.h>
-#include <unistd.h>
 
 int cmd_up(int argc, char **argv);
 
@@ -46,8 +45,8 @@ static bool ask(void *ctx, const char *question)
 {
 	char answer[16] = "";
 	(void)ctx;
-	cli_line(stderr, "%s [y/N] ", question);
-	return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+	cli_line(cli_err(), "%s [y/N] ", question);
+	return fgets(answer, sizeof answer, cli_in()) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
 /* Whether enough of them run. */
@@ -58,7 +57,7 @@ static int judge(const struct fleet *f, size_t failed)
 	if (!failed)
 		return 0;
 	if (least && (int64_t)(up + f->elsewhere) >= least) {
-		cli_line(stderr, "%zu of %zu workers run, %lld are needed (min_workers)\n", up,
+		cli_line(cli_err(), "%zu of %zu workers run, %lld are needed (min_workers)\n", up,
 			 f->n, (long long)least);
 		return 0;
 	}
@@ -71,7 +70,7 @@ static int up(const struct args *o, int npos, char **pos, int *status_p, struct 
 	struct fleet f;
 	struct fleet_up how = { .install = o->install, .from = o->from, .minutes = 15 };
 	TRY(fleet_cli_open("up", npos, pos, &c, &f, e));
-	if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
+	if (cli_asks())
 		how.ask = ask;
 	int rc = fleet_look(&f, false, e);
 	if (rc >= 0)
@@ -82,7 +81,7 @@ static int up(const struct args *o, int npos, char **pos, int *status_p, struct 
 	if (rc >= 0 && failed < f.n)
 		rc = fleet_remember(c->path, e);
 	if (rc >= 0 && f.elsewhere)
-		fprintf(stderr, "%zu more without 'ssh': start 'heteroshard worker' there\n",
+		fprintf(cli_err(), "%zu more without 'ssh': start 'heteroshard worker' there\n",
 			f.elsewhere);
 	fleet_close(&f);
 	config_free(c);

@@ -153,7 +153,7 @@ static int take_place(const struct join_mesh *j, struct served *v, struct err *e
 	int rc = mesh_part_up(&p, cli_stop(), e);
 	for (size_t i = 0; i < p.m.n && rc >= 0; i++)
 		if (p.m.m[i].here)
-			fprintf(stderr, "In the mesh this machine is %s.mesh, %s.\n", v->name,
+			fprintf(cli_err(), "In the mesh this machine is %s.mesh, %s.\n", v->name,
 				p.m.m[i].ip[0][0] ? p.m.m[i].ip[0] : p.m.m[i].ip[1]);
 	if (rc >= 0)
 		remember_inside(v, &p.m);
@@ -197,7 +197,7 @@ static int join(const struct args *o, struct err *e)
 	}
 	buf_release(&mesh.part);
 	if (rc >= 0)
-		fprintf(stderr,
+		fprintf(cli_err(),
 			"joined as '%s' the machine at %s. 'heteroshard worker' works for it.\n",
 			v.name, v.address[0]);
 	return rc;
@@ -256,7 +256,7 @@ int cmd_worker(int argc, char **argv)
 		rc = cli_work(c, &r, &e);
 	config_free(c);
 	arena_release(&a);
-	if (e.code == ERR_CANCELLED && os_die_with_parent())
+	if (e.code == ERR_CANCELLED && !cli_is_inside() && os_die_with_parent())
 		return 1; /* the coordinator says why, on the same terminal */
 	return rc < 0 ? cli_fail(&e) : rc;
 }

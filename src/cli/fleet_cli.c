@@ -49,12 +49,12 @@ int fleet_cli_open(const char *command, int npos, char **pos, struct config **c_
 size_t fleet_cli_report(const struct fleet *f)
 {
 	size_t failed = 0;
-	fflush(stdout);
+	fflush(cli_out());
 	for (size_t i = 0; i < f->n; i++) {
 		const struct fleet_member *m = &f->member[i];
 		failed += m->failed;
-		cli_line(m->failed ? stderr : stdout, "%s%s: %s\n", m->failed ? "error: " : "",
-			 m->w->id, m->text);
+		cli_line(m->failed ? cli_err() : cli_out(), "%s%s: %s\n",
+			 m->failed ? "error: " : "", m->w->id, m->text);
 	}
 	return failed;
 }

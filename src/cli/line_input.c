@@ -39,12 +39,12 @@ static void open_editor(struct line_input *l)
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return;
 	setlocale(LC_CTYPE, ""); /* libedit reads characters, not bytes */
-	l->edit = el_init("heteroshard", stdin, stdout, stderr);
+	l->edit = el_init("heteroshard", cli_in(), cli_out(), cli_err());
 	l->before = history_init();
 	if (!l->edit || !l->before)
 		return;
-	snprintf(l->shown, sizeof l->shown, cli_colour(stdout) ? "\1\033[1m\1%s\1\033[0m\1" : "%s",
-		 l->prompt);
+	snprintf(l->shown, sizeof l->shown,
+		 cli_colour(cli_out()) ? "\1\033[1m\1%s\1\033[0m\1" : "%s", l->prompt);
 	history(l->before, &ev, H_SETSIZE, KEPT);
 	history(l->before, &ev, H_SETUNIQUE, 1);
 	el_set(l->edit, EL_CLIENTDATA, l);
@@ -100,9 +100,9 @@ void line_input_free(struct line_input *l)
 
 static bool plain_line(struct line_input *l)
 {
-	printf(cli_colour(stdout) ? "\033[1m%s\033[0m" : "%s", l->prompt);
-	fflush(stdout);
-	return fgets(l->line, sizeof l->line, stdin) != NULL;
+	fprintf(cli_out(), cli_colour(cli_out()) ? "\033[1m%s\033[0m" : "%s", l->prompt);
+	fflush(cli_out());
+	return fgets(l->line, sizeof l->line, cli_in()) != NULL;
 }
 
 const char *line_input_read(struct line_input *l)

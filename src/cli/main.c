@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the program's entry: runs the subcommand and returns its exit status. */
+/* main.c - the program's entry: what belongs to a process, and then the command (commands.h). */
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/commit.h"
 #include "cli/shell_words.h"
 
@@ -15,17 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define COMMAND(name, help) int cmd_##name(int argc, char **argv);
-#include "cli/command.def"
-#undef COMMAND
-
-static int (*const run[])(int argc, char **argv) = {
-/* of commands[], in its order */
-#define COMMAND(name, help) cmd_##name,
-#include "cli/command.def"
-#undef COMMAND
-};
 
 /* True when the reader of the pipe has ended (as head does): this is no error. */
 static bool reader_gone(void)
@@ -43,45 +33,6 @@ static int finish(int status)
 		fprintf(stderr, "error: cannot write to standard output%s%s\n",
 			errno ? ": " : " (is the disk full?)", errno ? strerror(errno) : "");
 	return status ? status : 1;
-}
-
-/* The place of a command in commands[], -1: there is none of this name. */
-static int find_command(const char *name)
-{
-	for (int k = 0; commands[k].name; k++)
-		if (!strcmp(commands[k].name, name))
-			return k;
-	return -1;
-}
-
-/* `help COMMAND` is `COMMAND --help`: the place of COMMAND, -1 for all else. */
-static int find_explained(int argc, char **argv)
-{
-	int k = -1;
-	if (strcmp(argv[0], "help"))
-		return -1;
-	for (int i = 1; i < argc; i++) {
-		if (cli_level_word(argv[i]))
-			continue;
-		if (k >= 0 || (k = find_command(argv[i])) < 0)
-			return -1;
-	}
-	return k;
-}
-
-static int run_place(int command, int argc, char **argv) { return run[command](argc, argv); }
-
-static int refuse_command(const char *name)
-{
-	const char *names[64];
-	size_t n = 0;
-	for (size_t i = 0; commands[i].name && n + 1 < ARRAY_LEN(names); i++)
-		names[n++] = commands[i].name;
-	names[n] = NULL;
-	const char *near = opt_nearest_word(names, name);
-	if (near)
-		return cli_usage_error("unknown command '%.60s', did you mean '%s'?", name, near);
-	return cli_usage_error("unknown command '%.60s' (see heteroshard --help)", name);
 }
 
 /* GNU OpenMP's threads spin for seconds while they wait, which on a machine that is not idle (or
@@ -125,11 +76,11 @@ int main(int argc, char **argv)
 			       HS_COMMIT);
 			return finish(0);
 		} else if (!strncmp(argv[i], "--help=", 7) &&
-			   shell_words_print(argv[i] + 7, run_place)) {
+			   shell_words_print(argv[i] + 7, commands_run_at)) {
 			return finish(0);
 		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			char *help[] = { "help", NULL };
-			return finish(cmd_help(1, help));
+			return finish(commands_run(1, help));
 		} else {
 			return cli_usage_error("unknown option '%.60s' (see heteroshard --help)",
 					       argv[i]);
@@ -143,13 +94,8 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 			return 2;
-		cmd_help(1, help);
+		commands_run(1, help);
 		return finish(2);
 	}
-	int k = find_command(argv[i]), explained = find_explained(argc - i, argv + i);
-	if (explained >= 0) {
-		char help[] = "--help", *words[] = { (char *)commands[explained].name, help, NULL };
-		return finish(run[explained](2, words));
-	}
-	return k < 0 ? refuse_command(argv[i]) : finish(run[k](argc - i, argv + i));
+	return finish(commands_run(argc - i, argv + i));
 }

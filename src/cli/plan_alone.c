@@ -44,8 +44,8 @@ int plan_alone_json(const struct job_plan *j, struct err *e)
 	}
 	int rc = buf_ok(&b, e);
 	if (rc >= 0)
-		printf("],\n\"alone\": [%s],\n\"sum_tokens_per_second\": %.6g}\n", b.p,
-		       s.tokens_per_s);
+		fprintf(cli_out(), "],\n\"alone\": [%s],\n\"sum_tokens_per_second\": %.6g}\n", b.p,
+			s.tokens_per_s);
 	buf_release(&b);
 	mem_free(a);
 	return rc;
@@ -62,21 +62,22 @@ int plan_alone_print(const struct job_plan *j, const struct plan *best, struct e
 	const double top = s.fastest < 0 ? 0 : a[s.fastest].tokens_per_s;
 	struct plan_lost lost = plan_lost(best);
 	plan_lost_text(&lost, why, sizeof why);
-	cli_line(stdout, "\nAlone (predicted):");
+	cli_line(cli_out(), "\nAlone (predicted):");
 	for (int i = 0; i < p->devices && i < 12; i++)
 		if (a[i].fits)
-			cli_line(stdout, "%s %s %.0f tokens/s", i ? "," : "", p->device[i].id,
+			cli_line(cli_out(), "%s %s %.0f tokens/s", i ? "," : "", p->device[i].id,
 				 a[i].tokens_per_s);
 		else
-			cli_line(stdout, "%s %s does not fit", i ? "," : "", p->device[i].id);
-	cli_line(stdout, "%s.\n", p->devices > 12 ? ", ..." : "");
+			cli_line(cli_out(), "%s %s does not fit", i ? "," : "", p->device[i].id);
+	cli_line(cli_out(), "%s.\n", p->devices > 12 ? ", ..." : "");
 	if (!s.fit)
-		cli_line(stdout, "No device can hold the job alone.\n");
+		cli_line(cli_out(), "No device can hold the job alone.\n");
 	else if (best->left_outs + 1 == p->devices)
-		cli_line(stdout, "%s alone is the fastest: no plan of several devices is faster.\n",
+		cli_line(cli_out(),
+			 "%s alone is the fastest: no plan of several devices is faster.\n",
 			 p->device[best->stage[0].member[0].device].id);
 	else
-		cli_line(stdout,
+		cli_line(cli_out(),
 			 "Together %.0f tokens/s: %.1f %% of the sum%s, %.0f; %.2f times the "
 			 "fastest, %s.%s%s%s\n",
 			 best->tokens_per_s, 100 * best->tokens_per_s / s.tokens_per_s,

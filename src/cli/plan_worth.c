@@ -105,22 +105,23 @@ static void print_table(const struct cluster *c, size_t n)
 		estimated = estimated || profile_estimated(c[i].p);
 		add_row(t, &c[i]);
 	}
-	cli_table_print(t, stdout);
+	cli_table_print(t, cli_out());
 	for (size_t i = 0; i < n; i++)
 		if (c[i].why.code)
-			cli_line(stdout, "\n%s: %s\n", c[i].name, c[i].why.msg);
+			cli_line(cli_out(), "\n%s: %s\n", c[i].name, c[i].why.msg);
 	if (n == 2 && !c[0].why.code && !c[1].why.code)
-		printf("\n%s gives %.2f times the tokens/s of %s.\n", c[0].name,
-		       c[0].plan.tokens_per_s / c[1].plan.tokens_per_s, c[1].name);
+		fprintf(cli_out(), "\n%s gives %.2f times the tokens/s of %s.\n", c[0].name,
+			c[0].plan.tokens_per_s / c[1].plan.tokens_per_s, c[1].name);
 	if (partly)
-		printf("* without devices whose watts are not known.\n");
+		fprintf(cli_out(), "* without devices whose watts are not known.\n");
 	if (estimated)
-		printf("Estimated: not all of these devices were measured (docs/planning.md).\n");
+		fprintf(cli_out(),
+			"Estimated: not all of these devices were measured (docs/planning.md).\n");
 }
 
 static void print_json(const struct cluster *c, size_t n)
 {
-	fputs("{\"clusters\": [", stdout);
+	fputs("{\"clusters\": [", cli_out());
 	for (size_t i = 0; i < n; i++) {
 		struct buf b = BUF_INIT;
 		buf_adds(&b, i ? ",\n{\"cluster\": " : "\n{\"cluster\": ");
@@ -134,10 +135,10 @@ static void print_json(const struct cluster *c, size_t n)
 			buf_adds(&b, ", \"plan\": ");
 			plan_to_json(c[i].p, &c[i].plan, &b);
 		}
-		printf("%s}", b.p);
+		fprintf(cli_out(), "%s}", b.p);
 		buf_release(&b);
 	}
-	fputs("]}\n", stdout);
+	fputs("]}\n", cli_out());
 }
 
 int plan_worth_compare(const struct job_plan *j, const char *text, struct prices *prices,
@@ -163,7 +164,7 @@ int plan_worth_compare(const struct job_plan *j, const char *text, struct prices
 		rc = prices_all_used(prices, &j->profile, e);
 	if (rc >= 0) {
 		if (notes.n && !notes.failed && !cli_quiet())
-			cli_line(stderr, "%s", notes.p);
+			cli_line(cli_err(), "%s", notes.p);
 		run(j, &c[0]);
 		run(j, &c[1]);
 		if (json)
@@ -202,8 +203,8 @@ static void say_faster(const struct plan *plan, const struct plan *other, const 
 		       const char *dtype)
 {
 	const double ms = other->simulated_ms, was = plan->simulated_ms;
-	printf("Without %s the job would compute in %s: %.0f ms, %.2g times as %s.\n", names, dtype,
-	       ms, ms < was ? was / ms : ms / was, ms < was ? "fast" : "long");
+	fprintf(cli_out(), "Without %s the job would compute in %s: %.0f ms, %.2g times as %s.\n",
+		names, dtype, ms, ms < was ? was / ms : ms / was, ms < was ? "fast" : "long");
 }
 
 int plan_worth_dtype(const struct job_plan *j, const struct plan *plan, const char *path,

@@ -48,6 +48,8 @@ void cli_stop_says(bool yes) { mute = !yes; }
 
 const volatile sig_atomic_t *cli_stop(void)
 {
+	if (cli_is_inside())
+		return cli_is_inside()->stop;
 	struct sigaction sa = { .sa_handler = on_signal };
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
@@ -86,7 +88,8 @@ static char **worker_program(int npos, char **pos, bool insecure, struct arena *
 	size_t n = 0;
 	if (!p)
 		return NULL;
-	p[n++] = (char *)(os_self_exe() ? os_self_exe() : "heteroshard");
+	const struct cli_inside *in = cli_is_inside();
+	p[n++] = (char *)(in ? in->program : os_self_exe() ? os_self_exe() : "heteroshard");
 	p[n++] = (char *)(log_least() == LOG_DEBUG ? "-v" : "-q");
 	p[n++] = (char *)"worker";
 	if (insecure)

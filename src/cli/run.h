@@ -12,7 +12,8 @@
 #include <stddef.h>
 
 /* From now on SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not under nohup) set the flag
- * that is returned; a second SIGINT or SIGTERM ends the program. */
+ * that is returned; a second SIGINT or SIGTERM ends the program. Inside of another program the flag
+ * is that one's, and signals are left alone. */
 const volatile sig_atomic_t *cli_stop(void);
 /* Whether the signal handler prints CLI_STOPPING: false where a display is drawn, which then
  * shows it. */

@@ -27,7 +27,7 @@ static void print_page(void)
 		     ".SH FILES\n.TP\n.I ~/.config/heteroshard/key\nthe private key of this "
 		     "machine\n.TP\n.I ~/.cache/heteroshard\nlayers, measurements and compiled "
 		     "kernels\n");
-	fwrite(b.p, 1, b.n, stdout);
+	fwrite(b.p, 1, b.n, cli_out());
 	buf_release(&b);
 }
 
@@ -36,62 +36,62 @@ static void print_cases(shell_run_fn run, const char *indent)
 {
 	for (int i = 0; commands[i].name; i++) {
 		char help[] = "--help=words", *words[] = { (char *)commands[i].name, help, NULL };
-		printf("%s%s) words='", indent, commands[i].name);
+		fprintf(cli_out(), "%s%s) words='", indent, commands[i].name);
 		run(i, 2, words);
-		printf("' ;;\n");
+		fprintf(cli_out(), "' ;;\n");
 	}
 }
 
 static void print_bash(shell_run_fn run)
 {
-	printf("# bash completion of heteroshard; made by 'heteroshard --help=bash'\n"
-	       "_heteroshard() {\n"
-	       "\tlocal cur=${COMP_WORDS[COMP_CWORD]} words='' i\n"
-	       "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
-	       "\t\tcase ${COMP_WORDS[i]} in -*) ;; *) break ;; esac\n"
-	       "\tdone\n"
-	       "\tif [ \"$i\" -ge \"$COMP_CWORD\" ]; then\n"
-	       "\t\twords='--version --help --quiet --verbose");
+	fprintf(cli_out(), "# bash completion of heteroshard; made by 'heteroshard --help=bash'\n"
+			   "_heteroshard() {\n"
+			   "\tlocal cur=${COMP_WORDS[COMP_CWORD]} words='' i\n"
+			   "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
+			   "\t\tcase ${COMP_WORDS[i]} in -*) ;; *) break ;; esac\n"
+			   "\tdone\n"
+			   "\tif [ \"$i\" -ge \"$COMP_CWORD\" ]; then\n"
+			   "\t\twords='--version --help --quiet --verbose");
 	for (size_t i = 0; commands[i].name; i++)
-		printf(" %s", commands[i].name);
-	printf("'\n"
-	       "\telse\n"
-	       "\t\tcase ${COMP_WORDS[i]} in\n");
+		fprintf(cli_out(), " %s", commands[i].name);
+	fprintf(cli_out(), "'\n"
+			   "\telse\n"
+			   "\t\tcase ${COMP_WORDS[i]} in\n");
 	print_cases(run, "\t\t");
-	printf("\t\tesac\n"
-	       "\t\tcase $cur in -*) ;; *) words='' ;; esac\n"
-	       "\tfi\n"
-	       "\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
-	       "}\n"
-	       "complete -o default -F _heteroshard heteroshard\n");
+	fprintf(cli_out(), "\t\tesac\n"
+			   "\t\tcase $cur in -*) ;; *) words='' ;; esac\n"
+			   "\tfi\n"
+			   "\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+			   "}\n"
+			   "complete -o default -F _heteroshard heteroshard\n");
 }
 
 static void print_zsh(shell_run_fn run)
 {
-	printf("#compdef heteroshard\n"
-	       "# zsh completion of heteroshard; made by 'heteroshard --help=zsh'\n"
-	       "local words\n"
-	       "local -a commands\n"
-	       "commands=(\n");
+	fprintf(cli_out(), "#compdef heteroshard\n"
+			   "# zsh completion of heteroshard; made by 'heteroshard --help=zsh'\n"
+			   "local words\n"
+			   "local -a commands\n"
+			   "commands=(\n");
 	for (size_t i = 0; commands[i].name; i++) {
-		printf("\t'%s:", commands[i].name);
+		fprintf(cli_out(), "\t'%s:", commands[i].name);
 		for (const char *p = commands[i].help; *p; p++)
 			if (*p == '\'')
-				fputs("'\\''", stdout);
+				fputs("'\\''", cli_out());
 			else
-				printf("%s%c", *p == ':' ? "\\" : "", *p);
-		printf("'\n");
+				fprintf(cli_out(), "%s%c", *p == ':' ? "\\" : "", *p);
+		fprintf(cli_out(), "'\n");
 	}
-	printf(")\n"
-	       "if (( CURRENT == 2 )); then\n"
-	       "\t_describe command commands\n"
-	       "\treturn\n"
-	       "fi\n"
-	       "local given=${(Q)${(z)BUFFER}[2]}\n"
-	       "case $given in\n");
+	fprintf(cli_out(), ")\n"
+			   "if (( CURRENT == 2 )); then\n"
+			   "\t_describe command commands\n"
+			   "\treturn\n"
+			   "fi\n"
+			   "local given=${(Q)${(z)BUFFER}[2]}\n"
+			   "case $given in\n");
 	print_cases(run, "");
-	printf("esac\n"
-	       "[[ $PREFIX == -* ]] && compadd -- ${=words} || _files\n");
+	fprintf(cli_out(), "esac\n"
+			   "[[ $PREFIX == -* ]] && compadd -- ${=words} || _files\n");
 }
 
 bool shell_words_print(const char *kind, shell_run_fn run)

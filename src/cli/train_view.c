@@ -535,7 +535,7 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 {
 	struct train_view *v = ctx;
-	bool asks = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+	const bool asks = cli_asks();
 	if (asks || !v->told_blocked)
 		warn(v,
 		     "the run is over but cannot be saved: %s; saving is tried again "
@@ -547,9 +547,9 @@ static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 		return 0;
 	}
 	warn(v, "another folder to save to (empty: try the same again):");
-	if (!fgets(other, (int)cap, stdin)) {
+	if (!fgets(other, (int)cap, cli_in())) {
 		other[0] = 0;
-		clearerr(stdin);
+		clearerr(cli_in());
 		sleep(SAVE_AGAIN);
 	}
 	other[strcspn(other, "\r\n")] = 0;

@@ -112,6 +112,57 @@ with hs.Model(
     except hs.Error as e:
         assert "did you mean 'max_steps'" in str(e)
 
+
+# a block and an optimizer of NumPy functions: those of the library, and what they raise
+def soft(p):
+    p.y[:] = np.tanh(p.x) * p.params[0]
+
+
+def soft_back(p):
+    t = np.tanh(p.x)
+    if p.dx is not None:
+        p.dx[:] = p.dy * (1 - t * t) * p.params[0]
+    if p.dparams[0] is not None:
+        p.dparams[0] += (p.dy * t).sum(0)
+
+
+def ones(dims):
+    return {"weight": (dims, "ones")}
+
+
+def momentum(u):
+    u.state[0][:] = 0.9 * u.state[0] + u.grad * u.scale
+    u.value[:] -= np.float32(u.learning_rate) * u.state[0]
+
+
+hs.register_block("soft", version="1", forward=soft, backward=soft_back, params=ones)
+hs.register_optimizer("rolling", momentum, version="1", states=["sum"])
+runs = []
+for text, optimizer in (("soft", "rolling"), ("tanh", "sgd")):
+    with hs.Model(["input 64", "linear 32", text, "linear 10", "cross_entropy"]) as m:
+        settings = dict(max_steps=8, momentum=0.9, weight_decay=0, learning_rate=0.05)
+        settings["lr_scheduler"] = "constant"
+        runs.append(hs.train(m, (x, y), optimizer=optimizer, devices=["cpu"], **settings).loss)
+        if text == "soft":
+            assert (m["1.weight"] != 1).any()
+assert abs(runs[0][0] - runs[1][0]) < 1e-5 and runs[0][-1] < 0.8 * runs[0][0], runs
+with hs.Model("input 64; linear 10; soft; cross_entropy") as m:
+    hs.register_block("bad", version="1", forward=lambda p: p.nothing, backward=soft_back)
+    with hs.Model("input 64; linear 10; bad; cross_entropy") as n:
+        try:
+            hs.train(n, (x, y), max_steps=1, devices=["cpu"])
+            raise AssertionError("nothing was raised")
+        except AttributeError as e:
+            assert "nothing" in str(e)
+refused("needs version, shape", lambda: hs.register_block("empty", version="1"))
+refused("at most", lambda: hs.register_optimizer("many", momentum, version="1", states="abcde"))
+
+# every command
+ids = hs.command("tokenize", "tests/golden/models/smollm2", input="Hello world")
+assert hs.command("tokenize", "--decode", "tests/golden/models/smollm2", input=ids) == "Hello world"
+assert "learning_rate" in hs.command("help", "config")
+refused("did you mean 'eval'", lambda: hs.command("evl"))
+
 # a configuration: the bytes of the command line; plans; text
 with tempfile.TemporaryDirectory() as tmp:
     data, config = tmp + "/data.jsonl", tmp + "/job.yaml"
