@@ -54,7 +54,8 @@ run() { "$@" >"$tmp/out" 2>"$tmp/err"; }
 for f in docs/api.md README.md; do
 	sed -n '/^```c$/,/^```$/p' $f | sed '/^```/d' >"$tmp/ten.c"
 	[ "$(wc -l <"$tmp/ten.c")" -eq 10 ] &&
-		${CC:-cc} $flags "$tmp/ten.c" -o "$tmp/ten" -L"$lib" -lheteroshard >"$tmp/out" 2>"$tmp/err"
+		${CC:-cc} $flags "$tmp/ten.c" -o "$tmp/ten" -L"$lib" -lheteroshard >"$tmp/out" \
+			2>"$tmp/err"
 	check "the ten lines of $f"
 	(cd "$tmp" && rm -rf line && ./ten >out 2>err && [ ! -s out ] && [ ! -s err ] &&
 		"$hs" info line >out && [ -s line/model.safetensors ])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev.c - what all backends share: names of kernels, checking ranges, counting memory, defaults for
  * slots that are NULL. The list of backends is in backends.c. */
-#include "dev/dev.h"
+#include "dev/dev_text.h"
 
 #include "base/err.h"
 #include "base/mem.h"

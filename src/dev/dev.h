@@ -87,27 +87,7 @@ enum dev_kernel {
 	K_COUNT
 };
 
-/* Kernels that are not the program's own: a text in the dialect of kernel/prelude.k with the entry
- * points of kernel/user.k. It stays where it is as long as devices are open. */
-struct dev_text {
-	const char *name; /* for messages: "the block 'bend'" */
-	const char *text;
-	bool params; /* PARAMS is there */
-};
-
-enum dev_text_entry { TEXT_FORWARD, TEXT_BACKWARD, TEXT_PARAMS, TEXT_ENTRIES };
-
-/* A launch of one: its arguments by DEV_TEXT_SIG; either so many work-groups, or as many as `lanes`
- * need. */
-#define DEV_TEXT_SIG "bbbbbbbbiiiiffffff"
-struct dev_text_launch {
-	const struct dev_text *text;
-	enum dev_text_entry entry;
-	enum dtype t; /* T of the text */
-	int64_t groups, lanes;
-	int64_t passes; /* of a lane through loops of the text, at most */
-	const union dev_arg *arg;
-};
+struct dev_text_launch;
 
 struct backend {
 	const char *name;
@@ -140,7 +120,7 @@ struct backend {
 	/* MUST: runs a kernel. `t` is the dtype of its activations where kernel.def says so. */
 	int (*launch)(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 		      struct err *e);
-	/* MAY: compiles a text at its first launch; errors begin with its name */
+	/* MAY: dev_text.h */
 	int (*launch_text)(struct dev *d, const struct dev_text_launch *l, struct err *e);
 	int (*sync)(struct dev *d, struct err *e); /* MAY: nothing runs behind */
 	/* MAY, all three or none: transfers run beside kernels. */
@@ -198,9 +178,6 @@ int dev_zero(struct dev_ref dst, size_t n, struct err *e);
 int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
 int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 	       struct err *e);
-/* ERR_UNSUPPORTED where the device compiles no texts; ERR_DEVICE where it does not compile this
- * one. */
-int dev_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e);
 int dev_sync(struct dev *d, struct err *e);
 bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t);
 const char *dev_kernel_name(enum dev_kernel k);

@@ -8,7 +8,7 @@
 #ifndef HS_DEV_GPU_H
 #define HS_DEV_GPU_H
 
-#include "dev/dev.h"
+#include "dev/dev_text.h"
 
 struct buf;
 struct err;

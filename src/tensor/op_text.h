@@ -4,6 +4,7 @@
 #ifndef HS_TENSOR_OP_TEXT_H
 #define HS_TENSOR_OP_TEXT_H
 
+#include "dev/dev_text.h"
 #include "tensor/tape.h"
 
 struct err;

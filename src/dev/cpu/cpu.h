@@ -10,7 +10,7 @@
 #ifndef HS_DEV_CPU_CPU_H
 #define HS_DEV_CPU_CPU_H
 
-#include "dev/dev.h"
+#include "dev/dev_text.h"
 
 struct cpu {
 	const struct cpu_isa *isa;
