@@ -275,7 +275,8 @@ static int table_row(struct table *t, const char *p, size_t n, void *dst, uint64
 			continue;
 		if (field_value(t, t->field.p, &v, e) < 0)
 			return err_prefix(e, "column '%.100s'", t->column[t->use[f]].name);
-		TRY(array_put(&t->a, dst, to + (uint64_t)t->use[f], v, e));
+		if (!t->learns)
+			TRY(array_put(&t->a, dst, to + (uint64_t)t->use[f], v, e));
 	}
 	return f == t->fields ? 0
 			      : err_set(e, ERR_INPUT, "has %zu fields, the table has %zu columns",
@@ -301,7 +302,7 @@ static int values(struct table *t, const json_t *v, void *dst, uint64_t to, uint
 		return err_set(e, ERR_INPUT, "is a number, and other rows have words (as '%.60s')",
 			       t->word[0]);
 	t->numbers |= !json_is_string(v);
-	if (dst && *n_p < most)
+	if (dst && *n_p < most && !t->learns)
 		TRY(array_put(&t->a, dst, to + *n_p, number, e));
 	++*n_p;
 	return 0;
