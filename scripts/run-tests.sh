@@ -50,7 +50,8 @@ count() { grep -acE "^$1" "$2"; }
 
 # Runs program $1 with name $2. Prints its report in one piece, and keeps its figures for the sums.
 run_one() {
-	local t=$1 name=$2 out=$tmp/$2.out begin rc seconds skip_ok skip_not skip ok bad planned lost
+	local t=$1 name=$2 out=$tmp/$2.out begin rc seconds
+	local skip_ok skip_not skip ok bad planned lost
 	local why="" verdict="ok  " note=""
 	case $mesa_tests in
 	*" $name "*) export RUSTICL_ENABLE=llvmpipe ;;
