@@ -127,6 +127,22 @@ static int simulate(struct many *s, struct plan *plan, struct err *e)
 	return plan_simulate(s->p, s->o, plan, e);
 }
 
+/* Between many members a ring has as many messages one after the other as there are members, and
+ * each waits for the latency of the farthest: all directly to all is tried beside it. */
+static int choose_reducer(struct many *s, struct plan *plan, struct err *e)
+{
+	const struct plan_options *o = s->o;
+	const double ms = plan->simulated_ms;
+	if (!plan->fits || o->reducer || o->collective || plan->order != SUM_FAST)
+		return 0;
+	plan->reducer = &reducer_direct;
+	TRY(simulate(s, plan, e));
+	if (plan->simulated_ms < ms)
+		return 0;
+	plan->reducer = NULL;
+	return simulate(s, plan, e);
+}
+
 static int make_fit(struct many *s, struct plan *plan, struct err *e)
 {
 	TRY(plan_check(s->p, plan, e));
@@ -153,6 +169,8 @@ static int try_one(struct many *s, int stages, int m, double slowest, int *devic
 	int rc = make(s, stages, m, slowest, &plan, device, e);
 	if (rc > 0)
 		rc = make_fit(s, &plan, e);
+	if (rc >= 0 && plan.stages > 0)
+		rc = choose_reducer(s, &plan, e);
 	if (rc >= 0 && plan.fits && plan.executable && plan.simulated_ms < *ms_p &&
 	    (s->o->must_use < 0 || plan_uses(&plan, s->o->must_use))) {
 		*ms_p = plan.simulated_ms;
@@ -242,7 +260,7 @@ static void find_speeds(struct many *s, int m)
 
 static const int stage_count[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
 static const double dropped[] = { 0, 0.25, 0.5, 0.75, 0.9 };
-enum { COUNTS = ARRAY_LEN(stage_count), DROPS = ARRAY_LEN(dropped), LEAST_TRIALS = 6 };
+enum { COUNTS = ARRAY_LEN(stage_count), DROPS = ARRAY_LEN(dropped), LEAST_TRIALS = 4 };
 
 /* All combinations for one size, into t and kept. */
 static int list_trials(struct many *s, int m, double *sorted, struct kept *kept, struct trial *t)

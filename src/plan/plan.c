@@ -603,7 +603,7 @@ static int choose_reducer(const struct profile *p, const struct plan_options *o,
 			  struct err *e)
 {
 	static const char *const way[] = { "direct", "ring", "tree" };
-	const struct reducer *best = NULL;
+	const struct reducer *best = plan->reducer; /* a search may have taken one */
 	double least = plan->simulated_ms * REDUCER_GAIN;
 	if (o->reducer || plan->order != SUM_FAST || o->collective || !has_groups(plan))
 		return 0;
