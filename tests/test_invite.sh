@@ -84,6 +84,7 @@ net_job "$tmp/c"
 cat >"$tmp/c/cluster.yaml" <<END
 $(cat "$tmp/c/job.yaml")
 workers: [cellar, attic]
+links_per_peer: 2
 shard_plan:
   - {id: cellar, start: 0, end: 1}
   - {id: attic, start: 1, end: 2}
@@ -100,6 +101,9 @@ on c timeout 60 "$hs" train cluster.yaml >"$tmp/out" 2>"$tmp/err"
 check "a job over invited workers, one of them behind a router"
 [ "$(losses run)" = "$(losses alone)" ] && [ -n "$(losses run)" ]
 check "with the losses of one machine, bit for bit"
+grep -q ": 2 connections carry this link" "$tmp/worker.b.err" &&
+	grep -q ": 2 connections carry this link" "$tmp/worker.n.err"
+check "over two connections each, as the coordinator's configuration says"
 grep -q "'cellar' and 'attic' do not reach each other: what they say goes through this machine" \
 	"$tmp/err"
 check "the two that do not reach each other are relayed, in one line"

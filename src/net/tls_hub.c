@@ -160,8 +160,10 @@ static bool takes_its_place(struct hub *h, struct conn *c)
 		hand_over(to, c);
 	}
 	/* users' threads may send over it now */
-	if (parallel_up(p))
+	if (parallel_up(p)) {
 		net_link_connections(l, p->n);
+		log_info("%s: %u connections carry this link", l->address, p->n);
+	}
 	net_link_unref(l);
 	return to != h;
 }
