@@ -357,12 +357,20 @@ static void mean_shape(void **state)
 		double tokens = 0, trained = 0, parts = 0, fullest = 0;
 		for (uint64_t k = 0; k < batches_per_epoch(b, 0); k++) {
 			const struct microbatch *m;
-			size_t n;
+			size_t n, rows = 0;
+			double size[8], here = 0; /* of the batch's rows, in their order */
 			assert_int_equal(batches_get(b, 0, k, &m, &n, &e), 0);
+			for (size_t x = 0; x < n; x++)
+				for (uint32_t q = 0; q < m[x].nrows; q++)
+					size[rows++] =
+						m[x].row ? m[x].row[q + 1] - m[x].row[q] : m[x].n;
+			for (size_t x = 0; x < rows; x++) { /* wherever they begin */
+				here += size[x] - (x > i ? size[x - i - 1] : 0);
+				fullest = fmax(fullest, here / (double)(1 + i));
+			}
 			for (size_t x = 0; x < n; x++) {
 				tokens += m[x].n;
 				trained += m[x].trained;
-				fullest = fmax(fullest, (double)m[x].n / (1 + i));
 				for (uint32_t q = 0; q < m[x].nseq; q++) {
 					double len = m[x].start[q + 1] - m[x].start[q];
 					parts += len * len;

@@ -713,18 +713,24 @@ struct batch_shape batches_shape(struct batches *b)
 	return s;
 }
 
+static double row_tokens(const struct batches *b, size_t row)
+{
+	double n = 0;
+	for (size_t k = b->train.start[row]; k < b->train.start[row + 1]; k++)
+		n += (double)tokens_of(b, b->train.ex[k]);
+	return n;
+}
+
 double batches_fullest(struct batches *b, size_t rows)
 {
-	const struct rows *r = &b->train;
 	double most = 0, here = 0;
 	if (b->s)
 		return b->s->length;
 	plan_epoch(b, 0);
-	for (size_t row = 0; row < r->n; row++) {
-		if (row % rows_per_batch(b) % rows == 0)
-			here = 0;
-		for (size_t k = r->start[row]; k < r->start[row + 1]; k++)
-			here += (double)tokens_of(b, r->ex[k]);
+	for (size_t row = 0; row < b->train.n; row++) {
+		const size_t at = row % rows_per_batch(b);
+		here = at ? here : 0;
+		here += row_tokens(b, row) - (at >= rows ? row_tokens(b, row - rows) : 0);
 		most = here > most ? here : most;
 	}
 	return most / (double)rows;

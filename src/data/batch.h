@@ -81,7 +81,9 @@ struct batch_shape {
 	double trained; /* share of the tokens that are trained */
 };
 struct batch_shape batches_shape(struct batches *b);
-double batches_fullest(struct batches *b, size_t rows); /* tokens a row, of the fullest */
+/* Tokens a row, of the fullest so many rows that follow each other in a global batch: passes of
+ * several sizes begin anywhere. */
+double batches_fullest(struct batches *b, size_t rows);
 /* The validation split, source after source, each in microbatches of micro_batch_size rows. */
 size_t batches_val_count(const struct batches *b);
 size_t batches_val_source(const struct batches *b, size_t i); /* of microbatch i */

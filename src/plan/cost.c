@@ -12,6 +12,7 @@
 
 #define GIB 1073741824.0
 #define COLLECTIVE_FACTOR 1.15
+#define FROM_MEMORY 5e9 /* bytes per second and core, about */
 
 static int nomem(struct err *e)
 {
@@ -56,6 +57,20 @@ void cost_release(struct cost *c)
 	*c = (struct cost){ .mem = ARENA_INIT };
 }
 
+/* Seconds of a layer whose weights, and gradients so many times, are still in a cache. It saves no
+ * more than a core needs to bring them from memory; other devices than processors are taken to save
+ * nothing. */
+static double warm(const struct cost *c, const struct profile_device *d, const struct curve *is,
+		   const struct curve *cold, int m, int gradients)
+{
+	const struct profile *p = c->p;
+	const double s = curve_at(cold, m) / 1e3,
+		     share = d->processors > 0 ? fmin(1, d->processors) : 1,
+		     gib = p->layer_gib + gradients * profile_gradients(p) * p->layer_state_gib,
+		     most = d->on_host ? gib * GIB / (FROM_MEMORY * share) : 0;
+	return fmax(curve_at(is, m) / 1e3, s - most);
+}
+
 const struct cost_row *cost_row(struct cost *c, int m)
 {
 	const struct profile *p = c->p;
@@ -96,8 +111,8 @@ const struct cost_row *cost_row(struct cost *c, int m)
 		r->work[i] = curve_at(&d->activation_gib, m);
 		r->head_work[i] = curve_at(&d->head_gib, m);
 		r->head_kept[i] = curve_at(&d->head_kept_gib, m);
-		r->warm_f[i] = times * curve_at(&d->warm_forward_ms, m) / 1e3;
-		r->warm_b[i] = curve_at(&d->warm_backward_ms, m) / 1e3;
+		r->warm_f[i] = times * warm(c, d, &d->warm_forward_ms, &d->forward_ms, m, 0);
+		r->warm_b[i] = warm(c, d, &d->warm_backward_ms, &d->backward_ms, m, 2);
 	}
 	return r;
 }
@@ -534,7 +549,7 @@ static double copy_of(const struct cost *c, const struct curve *k)
 /* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
  * times in which the stages' groups gather values behind STEP [stages], and those of their chunks
  * [stages * chunks]. */
-static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe *q, struct err *e)
+static int fill_sums(struct cost *c, const struct pipe *q, struct err *e)
 {
 	const size_t all = (size_t)q->stages * (size_t)q->chunks, n = (size_t)c->p->devices;
 	int device[SCHED_MAX_GROUP], most = 1;
@@ -549,7 +564,8 @@ static int fill_sums(struct cost *c, const struct cost_row *r, const struct pipe
 	memset(c->sums, 0, (3 * all + (size_t)q->stages) * sizeof *c->sums);
 	for (size_t i = 0; i < n; i++) {
 		c->copy[i] = copy_of(c, &c->p->device[i].copy_ms);
-		c->copy[n + i] = copy_of(c, &c->p->device[i].download_ms);
+		c->copy[n + i] = copy_of(c, c->p->device[i].on_host ? &c->p->device[i].copy_ms
+								    : &c->p->device[i].download_ms);
 	}
 	for (int k = 0; k < q->stages; k++)
 		most = cost_members(q, k) > most ? cost_members(q, k) : most;
@@ -703,7 +719,7 @@ int cost_play(struct cost *c, const struct cost_row *r, const struct pipe *q, do
 	double *f = c->scratch, *b = f + all, *step = b + all, *send = step + rows,
 	       *recv = send + rows;
 	if (q->shape)
-		TRY(fill_sums(c, r, q, e));
+		TRY(fill_sums(c, q, e));
 	for (int k = 0, row = 0; k < S; k++)
 		for (int i = 0; i < cost_members(q, k); i++, row++)
 			fill_member(c, r, q, k, i, f + row * q->chunks, b + row * q->chunks,

@@ -3,10 +3,11 @@
  * cost_parts.h.
  *
  * With n members, B bytes of gradients and t_i terms of member i in the order of the sum: it sends
- * t_i (n - 1) B / n and receives B / n for each term of the others; and both once more without the
- * terms where all of them need the whole sum. Of V bytes of values that are gathered it sends its
- * share to each other one and receives the rest. Each byte takes what it was measured to take
- * (profile: download_ms, copy_ms) on one core; a device that computes on N cores loses one N-th. */
+ * t_i (n - 1) B / n and receives B / n for each term of the others, which it adds (counted as once
+ * more); and both without the terms and the adding where all of them need the whole sum. Of V
+ * bytes of values that are gathered it sends its share to each other one and receives the rest.
+ * Each byte takes what it was measured to take (profile: copy_ms) on one core; a device that
+ * computes on N cores loses one N-th. */
 #include "plan/cost_parts.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ struct cost_talk cost_talk(const struct sum_group *g, const struct plan_stage *s
 	for (int k = 0; k < g->n; k++)
 		if (k != i) {
 			out += piece * (terms_of(g, i) + !g->shared);
-			in += piece * (terms_of(g, k) + !g->shared);
+			in += piece * (2 * terms_of(g, k) + !g->shared);
 		}
 	const double share = s->member[i].state_share,
 		     gather = s->sharded ? values * (share * (g->n - 1) * down + (1 - share) * up)

@@ -30,7 +30,9 @@ enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
 /* seconds of runs of a size the job needs, where there is time; of others a quarter */
 static const double enough = 4;
-static const double transfers_last = 0.06; /* several periods of a cgroup's quota */
+/* of a processor's time; and the messages that are kept beside each other */
+static const double copies_last = 0.01;
+static const size_t memory = 24 << 20;
 /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double cached = 96e6;
 static const double drift_allowed = 0.1; /* above it a size is measured once more */
@@ -68,8 +70,8 @@ struct measuring {
 struct runs {
 	int n;
 	double begin[KINDS][RUNS_MOST], forward[KINDS][RUNS_MOST], backward[KINDS][RUNS_MOST];
-	double warm[2][RUNS_MOST]; /* of ONE behind itself: forward, backward */
-	double up, down;           /* of a message */
+	double warm[2][RUNS_MOST];                   /* of ONE behind itself: forward, backward */
+	double up[RUNS_MOST], down[RUNS_MOST], copy; /* of a message */
 };
 
 /* ---- numbers ---- */
@@ -212,7 +214,7 @@ static int launch_cast(struct measuring *p, struct dev_ref to, enum dtype to_typ
 	return dev_launch(p->dev, K_cast, DT_F32, a, e);
 }
 
-static int transfer(struct measuring *p, double *down_p, double *up_p, struct err *e)
+static int time_transfer(struct measuring *p, double *down_p, double *up_p, struct err *e)
 {
 	enum dtype wire = p->q->wire, act = p->q->opt.act;
 	size_t count = (size_t)(p->t.n * p->q->cfg.hidden), bytes = count * dtype_size(wire), n;
@@ -238,22 +240,50 @@ static int transfer(struct measuring *p, double *down_p, double *up_p, struct er
 	return 0;
 }
 
-/* Means, over so long that a throttled processor has had its pauses. */
-static int time_transfers(struct measuring *p, struct runs *v, struct err *e)
+/* A message there and back through the memory of a link, which no cache holds: seconds of the
+ * processor, one way. */
+static int time_through_memory(struct measuring *p, double *copy_p, struct err *e)
 {
+	unsigned char *const own = p->message;
+	const size_t count = (size_t)(p->t.n * p->q->cfg.hidden),
+		     bytes = FRAME_HEADER + count * dtype_size(p->q->wire),
+		     all = (bytes + 63) & ~(size_t)63, places = all < memory ? memory / all : 1;
+	unsigned char *area = mem_aligned(64, all * places), *link = mem_aligned(64, all * places);
+	int rc = area && link ? 0 : err_nomem(e, 2 * all * places, "messages");
+	if (rc >= 0) { /* so that it is there */
+		memset(area, 0, all * places);
+		memset(link, 0, all * places);
+	}
 	const int64_t begin = clock_now();
-	double down, up;
-	int n = 0;
-	TRY(transfer(p, &down, &up, e)); /* warms up */
-	v->down = v->up = 0;
-	do {
-		TRY(transfer(p, &down, &up, e));
-		v->down += down;
-		v->up += up;
-		n++;
-	} while (n < TRANSFERS_MOST && clock_seconds(clock_now() - begin) < transfers_last);
-	v->down /= n;
-	v->up /= n;
+	int64_t used = 0;
+	size_t n = 0;
+	while (rc >= 0 && n < TRANSFERS_MOST && clock_seconds(used) < copies_last &&
+	       clock_seconds(clock_now() - begin) < 50 * copies_last) {
+		const size_t at = n++ % places * all;
+		double down, up;
+		const int64_t t = clock_processor();
+		p->message = area + at;
+		rc = time_transfer(p, &down, &up, e);
+		if (rc >= 0) {
+			memcpy(link + at, p->message, bytes);
+			memcpy(p->message, link + at, bytes);
+		}
+		used += clock_processor() - t;
+	}
+	p->message = own;
+	mem_free(area);
+	mem_free(link);
+	*copy_p = n ? clock_seconds(used) / 2 / (double)n : 0;
+	return rc;
+}
+
+static int time_copies(struct measuring *p, struct runs *v, struct err *e)
+{
+	v->copy = median(v->up, v->n);
+	if (strcmp(p->dev->be->name, "cpu"))
+		return 0;
+	TRY(time_through_memory(p, &v->copy, e));
+	v->copy /= p->r->processors > 0 ? fmin(1, p->r->processors) : 1;
 	return 0;
 }
 
@@ -300,7 +330,7 @@ static int run_all(struct measuring *p, struct runs *v, int i, struct err *e)
 		v->warm[0][i] = t[1];
 		v->warm[1][i] = t[2];
 	}
-	return 0;
+	return time_transfer(p, &v->down[i], &v->up[i], e);
 }
 
 static double seconds_left(const struct measuring *p)
@@ -400,9 +430,9 @@ static void evaluate(const struct measuring *p, struct runs *v, struct measure_p
 		at_least(median_difference(v, v->forward, WITH_END, ONE) + pass_f - rest, 0);
 	s[MEASURE_END_BACKWARD] =
 		at_least(median_difference(v, v->backward, WITH_END, ONE) + pass_b, 0);
-	s[MEASURE_UPLOAD] = v->up + rest;
-	s[MEASURE_DOWNLOAD] = v->down;
-	s[MEASURE_COPY] = v->up;
+	s[MEASURE_UPLOAD] = median(v->up, v->n) + rest;
+	s[MEASURE_DOWNLOAD] = median(v->down, v->n);
+	s[MEASURE_COPY] = v->copy;
 	s[MEASURE_WARM_FORWARD] = warm_time(v, 0, f, pass_f);
 	s[MEASURE_WARM_BACKWARD] = warm_time(v, 1, b, pass_b);
 	for (int i = 0; i < v->n; i++)
@@ -441,7 +471,7 @@ static int measure(struct measuring *p, struct measure_point *o, struct err *e)
 		return err_nomem(e, sizeof *v, "measurements");
 	int rc = run_size(p, v, e);
 	if (rc >= 0)
-		rc = time_transfers(p, v, e);
+		rc = time_copies(p, v, e);
 	if (rc >= 0) {
 		evaluate(p, v, o);
 		count_memory(p, o);
@@ -692,26 +722,6 @@ static int beyond_buffers(const struct measuring *p, uint64_t free, uint64_t *by
 	return 0;
 }
 
-/* "0-3,8"; "" where it is not known, or too long. */
-static void list_cores(char *out, size_t cap)
-{
-	enum { MOST = 1024 };
-	int number[MOST], n = os_processors(number, MOST);
-	size_t at = 0;
-	out[0] = 0;
-	for (int i = 0; i < n; i++) {
-		const int first = number[i];
-		while (i + 1 < n && number[i + 1] == number[i] + 1)
-			i++;
-		at += (size_t)snprintf(out + at, cap - at, number[i] > first ? "%s%d-%d" : "%s%d",
-				       at ? "," : "", first, number[i]);
-		if (at >= cap || first >= MOST) {
-			out[0] = 0;
-			return;
-		}
-	}
-}
-
 static int run(struct measuring *p, struct err *e)
 {
 	struct measure_result *r = p->r;
@@ -730,7 +740,7 @@ static int run(struct measuring *p, struct err *e)
 	const bool cpu = !strcmp(p->dev->be->name, "cpu");
 	if (cpu || (caps.unified &&
 		    (!strncmp(caps.name, "cpu", 3) || !strncmp(caps.name, "pthread", 7)))) {
-		list_cores(r->cores, sizeof r->cores);
+		measure_cores(r->cores, sizeof r->cores);
 		r->processors = os_cores_share("", cpu ? r->threads : r->units);
 	}
 	r->memory = caps.mem_total;

@@ -13,8 +13,9 @@
  *              what a pass costs however many layers it
  *              has (every stage but the ends receives twice)
  *   download   cast, download, checksum
- *   copy       checking and unpacking, cast, upload alone. Both are timed many times in a row, so
- *              that on a throttled processor they last as long as it makes them
+ *   copy       checking and unpacking, cast, upload alone. On a processor instead what a message
+ *              costs of its time, one way, with the copy that the link makes: by the processor's
+ *              clock, at the share of a core that the process has
  *   warm       a layer directly behind the same layer's pass: what it reads may still be in a cache
  *
  * Memory is counted, not measured: the bytes of the parameters' buffers and of the stacks that a

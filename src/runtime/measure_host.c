@@ -5,8 +5,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/stat.h"
 #include "dev/dev.h"
+
+#include <stdio.h>
 
 enum { ROWS = 2048, COLS = 2048, RUNS = 5 }; /* 64 MiB of float32 value, gradient, moments */
 
@@ -65,4 +68,23 @@ int measure_host_update(const struct measure_request *q, double *seconds_p, stru
 	dmem_release(&scratch);
 	dev_close(host);
 	return rc;
+}
+
+void measure_cores(char *out, size_t cap)
+{
+	enum { MOST = 1024 };
+	int number[MOST], n = os_processors(number, MOST);
+	size_t at = 0;
+	out[0] = 0;
+	for (int i = 0; i < n; i++) {
+		const int first = number[i];
+		while (i + 1 < n && number[i + 1] == number[i] + 1)
+			i++;
+		at += (size_t)snprintf(out + at, cap - at, number[i] > first ? "%s%d-%d" : "%s%d",
+				       at ? "," : "", first, number[i]);
+		if (at >= cap || first >= MOST) {
+			out[0] = 0;
+			return;
+		}
+	}
 }

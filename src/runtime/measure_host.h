@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_host.h - how fast the processor of a device's host updates training state that is
- * offloaded to its memory. */
+/* measure_host.h - the host of a device: how fast its processor updates training state that is
+ * offloaded to its memory; which cores this process has. */
 #ifndef HS_RUNTIME_MEASURE_HOST_H
 #define HS_RUNTIME_MEASURE_HOST_H
 
@@ -9,5 +9,7 @@
 /* Seconds of norm and update by the request's optimizer, for a GiB of what is trained: gradients,
  * moments, float32 copies. Measured on a matrix that no cache holds. */
 int measure_host_update(const struct measure_request *q, double *seconds_p, struct err *e);
+/* "0-3,8"; "" where it is not known, or too long. */
+void measure_cores(char *out, size_t cap);
 
 #endif

@@ -174,8 +174,9 @@ static int rate_of(struct link *l, const struct asker *a, bool out, uint64_t siz
 	if (!n)
 		return err_set(e, ERR_CANCELLED, "stopped while a link was measured");
 	stat_sort(rate, n);
-	/* Inside a machine what slows a round down is that a processor with a quota pauses, and that
-	 * time is counted with its messages (plan/cost_talk.c): the faster rounds are the memory's. */
+	/* Inside a machine what slows a round down is that a processor with a quota pauses, and
+	 * that time is counted with its messages (plan/cost_talk.c): the faster rounds are the
+	 * memory's. */
 	const uint32_t at = strcmp(link_way(l), "shared memory") ? n / 2 : n * 3 / 4;
 	*r = (struct probe_rate){ n, rate[at], (rate[n * 3 / 4] - rate[n / 4]) / rate[n / 2] };
 	return 0;
