@@ -14,7 +14,7 @@
  * Threads. Functions that take different models may run in different threads at once. A model
  * belongs to one call at a time: while hs_train() or hs_evaluate() uses it, every other call with
  * it, from whatever thread, is the error HS_E_USAGE. Callbacks run in the thread that called
- * hs_train(). One hs_train(), hs_profile() or hs_plan() runs in a process at a time.
+ * hs_train(). One hs_train(), hs_profile(), hs_plan() or hs_command() runs in a process at a time.
  *
  * Ownership. What a function creates is released by the _free or _release function that its comment
  * names. Strings and arrays that are passed in are borrowed for the call. A model that was freed,

@@ -168,7 +168,8 @@ static void the_text_of_the_program(void **state)
 	const char *lines[16];
 	size_t n = 0;
 	(void)state;
-	setenv("XDG_CONFIG_HOME", scratch("home/config"), 1);
+	setenv("XDG_CONFIG_HOME", scratch("config"), 1);
+	setenv("XDG_RUNTIME_DIR", scratch("runtime"), 1); /* no job of another test */
 	lines[n++] = "help";
 	lines[n++] = "help config learning_rate";
 	lines[n++] = "info tests/golden/models/smollm2";
