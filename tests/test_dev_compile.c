@@ -17,6 +17,7 @@
 #include "dev/gpu.h"
 #include "dev/rtc.h"
 #include "drivers/entry_sig.h"
+#include "support/texts.h"
 
 #include <elf.h>
 #include <stdio.h>
@@ -143,29 +144,47 @@ static const char *elf_in(const struct buf *code, size_t *n_p)
 	return last;
 }
 
-static void compile_one(const struct rtc *r, const char *arch, enum dtype t)
+/* The program's own kernels, or those of a text that somebody adds. */
+static int entries(const struct dev_text *user) { return user ? TEXT_ENTRIES : GPU_ENTRIES; }
+
+static const char *entry_name(const struct dev_text *user, int k)
+{
+	return user ? gpu_user_entry((enum dev_text_entry)k) : gpu_entry_name((enum gpu_entry)k);
+}
+
+static void make_text(const struct dev_text *user, enum dtype t, struct buf *b)
+{
+	if (user)
+		gpu_user_text(t, user, false, b);
+	else
+		gpu_text(t, b);
+}
+
+static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
+			const struct dev_text *user)
 {
 	struct buf text = BUF_INIT, code = BUF_INIT, log = BUF_INIT;
 	struct err e = { 0 };
 	uint64_t all = 0;
 	size_t n;
 	const int64_t began = clock_now();
-	gpu_text(t, &text);
+	make_text(user, t, &text);
 	assert_int_equal(buf_ok(&text, &e), 0);
 	if (rtc_compile(r, text.p, arch, &code, &log, &e) < 0)
 		fail_msg("%s\n%s", e.msg, log.p);
 	const char *elf = elf_in(&code, &n);
-	for (int k = 0; k < GPU_ENTRIES; k++) {
-		const uint64_t size = code_of(elf, n, gpu_entry_name((enum gpu_entry)k));
+	for (int k = 0; k < entries(user); k++) {
+		const char *name = entry_name(user, k);
+		const uint64_t size = code_of(elf, n, name);
 		if (!size)
 			fail_msg("%s, %s, %s: no code for %s", rtc_name(r), arch, dtype_name(t),
-				 gpu_entry_name((enum gpu_entry)k));
+				 name);
 		if (!strncmp(arch, "sm_", 3))
-			check_nvidia(elf, text.p, gpu_entry_name((enum gpu_entry)k));
+			check_nvidia(elf, text.p, name);
 		all += size;
 	}
 	printf("%-12s %-8s %-9s ok: %d entry points, %llu KiB of code, %.1f s\n", rtc_name(r), arch,
-	       dtype_name(t), GPU_ENTRIES, (unsigned long long)all >> 10,
+	       dtype_name(t), entries(user), (unsigned long long)all >> 10,
 	       clock_seconds(clock_now() - began));
 	if (log.n)
 		printf("%s\n", log.p);
@@ -218,7 +237,7 @@ static void nvidia(void **state)
 			char arch[32];
 			snprintf(arch, sizeof arch, "sm_%d", have[i]);
 			if (wanted((size_t)i, t))
-				compile_one(r, arch, t);
+				compile_one(r, arch, t, NULL);
 		}
 }
 
@@ -238,7 +257,7 @@ static bool amd_by_hiprtc(void)
 		}
 		for (enum dtype t = DT_F32; t <= DT_F16; t++)
 			if (wanted(i, t))
-				compile_one(r, amd_cards[i], t);
+				compile_one(r, amd_cards[i], t, NULL);
 	}
 	return true;
 }
@@ -280,7 +299,7 @@ static long largest(const char *text, const char *word)
 	return most;
 }
 
-static bool clang_one(const char *dir, const char *arch, enum dtype t)
+static bool clang_one(const char *dir, const char *arch, enum dtype t, const struct dev_text *user)
 {
 	char in[96], out[96], stub[512], name[64], target[64];
 	const char *source = getenv("HS_SOURCE");
@@ -290,7 +309,7 @@ static bool clang_one(const char *dir, const char *arch, enum dtype t)
 	snprintf(in, sizeof in, "%s/k.hip", dir);
 	snprintf(out, sizeof out, "%s/k.s", dir);
 	snprintf(target, sizeof target, "--offload-arch=%s", arch);
-	gpu_text(t, &text);
+	make_text(user, t, &text);
 	FILE *f = fopen(in, "we");
 	assert_non_null(f);
 	assert_int_equal(fwrite(text.p, 1, text.n, f), text.n);
@@ -304,18 +323,17 @@ static bool clang_one(const char *dir, const char *arch, enum dtype t)
 	const bool ran = run_clang(args);
 	if (ran) {
 		assert_int_equal(buf_read_file(&code, out, 0, &e), 0);
-		for (int k = 0; k < GPU_ENTRIES; k++) {
-			snprintf(name, sizeof name, ".amdhsa_kernel %s\n",
-				 gpu_entry_name((enum gpu_entry)k));
+		for (int k = 0; k < entries(user); k++) {
+			snprintf(name, sizeof name, ".amdhsa_kernel %s\n", entry_name(user, k));
 			if (!strstr(code.p, name))
 				fail_msg("%s, %s: no code for %s", arch, dtype_name(t),
-					 gpu_entry_name((enum gpu_entry)k));
+					 entry_name(user, k));
 		}
 		const long regs = largest(code.p, ".vgpr_count:"),
 			   spills = largest(code.p, ".vgpr_spill_count:");
 		printf("%-12s %-8s %-9s ok: %d entry points, at most %ld vector registers and %ld "
 		       "spills, %.1f s\n",
-		       "clang", arch, dtype_name(t), GPU_ENTRIES, regs, spills,
+		       "clang", arch, dtype_name(t), entries(user), regs, spills,
 		       clock_seconds(clock_now() - began));
 		/* the sums that a lane keeps must lie in registers: a few spilled numbers are
 		 * allowed, but an array of sums has 16 at least */
@@ -338,7 +356,7 @@ static bool clang_half(const char *const *cards, int half)
 	for (size_t i = 0; cards[i] && ran; i++)
 		for (enum dtype t = DT_F32; t <= DT_F16 && ran; t++)
 			if (wanted(i, t) && k++ % 2 == half)
-				ran = clang_one(dir, cards[i], t);
+				ran = clang_one(dir, cards[i], t, NULL);
 	rmdir(dir);
 	return ran;
 }
@@ -381,8 +399,30 @@ static void amd(void **state)
 		skip();
 }
 
+/* A text that somebody adds (dev_text.h), for a card of each maker. */
+static void a_text_of_ones_own(void **state)
+{
+	static const struct dev_text text = { "bend", text_bend, true };
+	char dir[] = "/tmp/hs-compile-XXXXXX";
+	struct err e = { 0 };
+	const struct rtc *nv = NULL, *hip = NULL;
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	const bool ran[] = { rtc_open(RTC_NVRTC, "sm_80", 0, &nv, &e) == 0,
+			     rtc_open(RTC_HIPRTC, "gfx1030", 0, &hip, &e) == 0,
+			     clang_one(dir, "gfx1030", DT_BF16, &text) };
+	if (ran[0])
+		compile_one(nv, "sm_80", DT_BF16, &text);
+	if (ran[1])
+		compile_one(hip, "gfx1030", DT_F16, &text);
+	rmdir(dir);
+	if (!ran[0] && !ran[1] && !ran[2])
+		skip();
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd),
+					    cmocka_unit_test(a_text_of_ones_own) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "support/cards.h"
+#include "support/texts.h"
 #include "tensor/op_text.h"
 #include "tensor/ops.h"
 
@@ -236,32 +237,9 @@ static void concat(struct bench *b)
 
 /* ---- texts ---- */
 
-/* y = x + w sin(s x), number by number */
-static const char bend_text[] =
-	"FORWARD {\n"
-	"	AT(T, y); AT(T, x); AT(f32, p0);\n"
-	"	i64 i = ITEM;\n"
-	"	if (i < rows * out) st(y, i, ld(x, i) + p0[i % in] * SIN(s0 * ld(x, i)));\n"
-	"}\n"
-	"BACKWARD {\n"
-	"	AT(T, dx); AT(T, dy); AT(T, x); AT(f32, p0);\n"
-	"	i64 i = ITEM;\n"
-	"	if (i < rows * in)\n"
-	"		st(dx, i, ld(dy, i) * (1.0f + p0[i % in] * s0 * COS(s0 * ld(x, i))));\n"
-	"}\n"
-	"PARAMS {\n"
-	"	AT(f32, d); AT(T, dy); AT(T, x);\n"
-	"	LOCAL f32 s[WG];\n"
-	"	f32 sum = 0;\n"
-	"	for (i64 r = LID; r < rows; r += WG)\n"
-	"		sum += ld(dy, r * in + GROUP) * SIN(s0 * ld(x, r * in + GROUP));\n"
-	"	sum = group_sum(s, sum);\n"
-	"	if (LID == 0) d[GROUP] += sum;\n"
-	"}\n";
-
 static void bend(struct bench *b)
 {
-	static const struct dev_text text = { "the block 'bend'", bend_text, true };
+	static const struct dev_text text = { "the block 'bend'", text_bend, true };
 	static const double set[TEXT_OP_SETTINGS] = { 1.5 };
 	static const struct text_op op = { &text, false, set };
 	static struct array x, w, dy;
@@ -285,37 +263,10 @@ static void bend(struct bench *b)
 	param_release(&p);
 }
 
-/* y = x / (root of the mean square of its row + s0), with barriers; another width */
-static const char unit_text[] =
-	"FN f32 share(LOCAL_ARG f32 *s, GLOBAL T *x, i64 n) {\n"
-	"	f32 sum = 0;\n"
-	"	for (i64 j = LID; j < n; j += WG) sum += ld(x, j) * ld(x, j);\n"
-	"	return group_sum(s, sum) / (f32)n;\n"
-	"}\n"
-	"FORWARD {\n"
-	"	AT(T, y); AT(T, x);\n"
-	"	LOCAL f32 s[WG];\n"
-	"	f32 r = 1.0f / SQRT(share(s, x + GROUP * in, in) + s0);\n"
-	"	for (i64 j = LID; j < out; j += WG)\n"
-	"		st(y, GROUP * out + j, ld(x, GROUP * in + j) * r);\n"
-	"}\n"
-	"BACKWARD {\n"
-	"	AT(T, dx); AT(T, dy); AT(T, x);\n"
-	"	LOCAL f32 s[WG];\n"
-	"	f32 r = 1.0f / SQRT(share(s, x + GROUP * in, in) + s0), along = 0;\n"
-	"	for (i64 j = LID; j < out; j += WG)\n"
-	"		along += ld(dy, GROUP * out + j) * ld(x, GROUP * in + j);\n"
-	"	along = group_sum(s, along) * r * r / (f32)in;\n"
-	"	for (i64 j = LID; j < in; j += WG) {\n"
-	"		f32 own = j < out ? ld(dy, GROUP * out + j) : 0.0f;\n"
-	"		st(dx, GROUP * in + j, r * (own - along * ld(x, GROUP * in + j)));\n"
-	"	}\n"
-	"}\n";
-
 static void unit(struct bench *b)
 {
 	enum { OUT = B - 7 };
-	static const struct dev_text text = { "the block 'unit'", unit_text, false };
+	static const struct dev_text text = { "the block 'unit'", text_unit, false };
 	static const double set[TEXT_OP_SETTINGS] = { 0.25 };
 	static const struct text_op op = { &text, true, set };
 	static struct array x, dy;
@@ -416,7 +367,7 @@ static void texts_that_do_not_compile(void **state)
 	(void)state;
 	on_all(refuse);
 	/* no compiler at all */
-	static const struct dev_text text = { "the block 'bend'", bend_text, true };
+	static const struct dev_text text = { "the block 'bend'", text_bend, true };
 	static const struct dev_text_launch l = { .text = &text, .lanes = 1 };
 	struct err e = { 0 };
 	struct dev *d;
