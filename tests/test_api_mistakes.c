@@ -164,9 +164,43 @@ static void mistakes_are_values(void **state)
 	assert_int_equal(hs_model_free(NULL, NULL), 0);
 }
 
+/* A run is not resumed with other settings, unless the caller says so; a program of version 2, whose
+ * options end before that, runs as it did. */
+static void changes_are_allowed(void **state)
+{
+	char output[4200];
+	const char *set[] = { "micro_batch_size=10", "max_steps=2", output, "learning_rate=0.01" };
+	hs_error e;
+	hs_model *m;
+	hs_result r;
+	hs_data d = hs_data_init();
+	hs_options o = hs_options_init();
+	(void)state;
+	snprintf(output, sizeof output, "output_dir=%s", scratch("changed"));
+	d.count = 40;
+	d.get = small_sample;
+	o.set = set;
+	o.sets = COUNT(set);
+	o.size = offsetof(hs_options, allow_changes);
+	MUST(hs_model_new(SMALL, 1, &m, &e));
+	MUST(hs_train(m, &d, &o, NULL, &e));
+	const char *again[] = { set[0], "max_steps=4", output, "learning_rate=0.02",
+				"resume_from_checkpoint=latest" };
+	o.set = again;
+	o.sets = COUNT(again);
+	o.allow_changes = 1; /* is not there yet */
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "learning_rate");
+	o.size = sizeof o;
+	MUST(hs_train(m, &d, &o, &r, &e));
+	assert_int_equal(r.first_step, 3);
+	hs_result_release(&r);
+	MUST(hs_model_free(m, &e));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(changes_are_allowed),
 		cmocka_unit_test(batches_and_joins),
 		cmocka_unit_test(mistakes_are_values),
 	};
