@@ -5,6 +5,7 @@
 #include "support/scratch.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 struct told {
 	uint64_t steps;
@@ -164,8 +165,8 @@ static void mistakes_are_values(void **state)
 	assert_int_equal(hs_model_free(NULL, NULL), 0);
 }
 
-/* A run is not resumed with other settings, unless the caller says so; a program of version 2, whose
- * options end before that, runs as it did. */
+/* A run is not resumed with other settings, unless the caller says so; a program of version 2,
+ * whose options end before that, runs as it did. */
 static void changes_are_allowed(void **state)
 {
 	char output[4200];
