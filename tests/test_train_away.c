@@ -7,10 +7,12 @@
 #include "base/mem.h"
 #include "support/long.h"
 #include "support/record.h"
+#include "support/site.h"
 #include "support/tiny.h"
 #include "train/train.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -227,12 +229,106 @@ static void stopped_and_resumed(void **state)
 	tiny_remove(&t);
 }
 
-int main(void)
+#define EXACT "reduce_order: exact\n"
+
+/* Over processes, as a configuration says it. */
+static void by_configuration(void **state)
 {
+	(void)state;
+	struct site s;
+	site_make_model(&s, QWEN);
+	site_configuration(&s, "one", 0, EXACT);
+	site_configuration(&s, "two", 3,
+			   EXACT "shard_plan: [{id: a, experts: [\"b=0-1,4\", c=2-3, a=5], "
+				 "start: 0, end: 4}]\n");
+	struct process p = site_start(&s, "train", "one.yaml", NULL);
+	must_succeed(&p);
+	p = site_start(&s, "train", "two.yaml", NULL);
+	must_succeed(&p);
+	same_result(&s, "one", "two", true);
+	assert_true(run_says(&s, "two", "plan.json", "\"schedule\": \"zebra\""));
+	tiny_remove(&s.t);
+}
+
+/* One of those that have experts is lost: the others get its own, and then the home has all. */
+static void a_lost_member(void **state)
+{
+	(void)state;
+	struct site s;
+	struct process w[3], p;
+	site_make_model(&s, QWEN);
+	site_configuration(&s, "one", 0, EXACT);
+	site_configuration(&s, "two", 3,
+			   EXACT "shard_plan: [{id: a, experts: [b, c], start: 0, end: 4}]\n");
+	p = site_start(&s, "train", "one.yaml", "max_steps=60", "save_steps=0", NULL);
+	must_succeed(&p);
+	for (int i = 0; i < 3; i++) {
+		const char name[2] = { (char)('a' + i), 0 };
+		w[i] = site_start(&s, "worker", "--worker", name, "two.yaml", NULL);
+		until(&w[i], "listens");
+	}
+	p = site_start(&s, "train", "two.yaml", "max_steps=60", "save_steps=0", "peer_timeout=5",
+		       "join_timeout=30", NULL);
+	until(&p, " 5/60");
+	kill(w[2].pid, SIGKILL);
+	until(&p, " 25/60");
+	kill(w[1].pid, SIGKILL);
+	if (finished(&p, 100) != 0) {
+		show_log(&p);
+		fail_msg("the job did not go on");
+	}
+	finished(&w[0], PATIENCE);
+	same_result(&s, "one", "two", true);
+	tiny_remove(&s.t);
+}
+
+static void plans_that_do_not_fit(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *plan, *says;
+	} bad[] = {
+		{ "id: a, experts: [\"b=0-3\"]", "leaves out expert 4 of 6" },
+		{ "id: a, experts: [\"b=0-3\", \"c=3-5\"]",
+		  "gives expert 3 to 'b' and to 'c': each is in one place" },
+		{ "id: a, experts: [\"b=0-6\"]",
+		  "gives expert 6 to 'b'; the model has experts 0 to 5" },
+		{ "id: a, experts: [\"b=0-3\", c]", "some entries of 'experts' say which" },
+		{ "id: a, experts: [b, b]", "'experts' names 'b' twice" },
+		{ "id: a, experts: [\"b=x\"]", "numbers such as 0-3,8 were expected" },
+		{ "id: a, experts: [b], state_share: [1]",
+		  "'state_share' together with 'experts'" },
+		{ "id: a, experts: [d]", "'shard_plan' names 'd', which is no worker's id" },
+	};
+	struct site s;
+	site_make_model(&s, QWEN);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char extra[200];
+		snprintf(extra, sizeof extra, "shard_plan: [{%s, start: 0, end: 4}]\n",
+			 bad[i].plan);
+		site_configuration(&s, "bad", 3, extra);
+		struct process p = site_start(&s, "train", "bad.yaml", NULL);
+		must_fail(&p, 2, bad[i].says);
+	}
+	site_configuration(&s, "bad", 3,
+			   "gradient_checkpointing: true\n"
+			   "shard_plan: [{id: a, experts: [b], start: 0, end: 4}]\n");
+	struct process p = site_start(&s, "train", "bad.yaml", NULL);
+	must_fail(&p, 2, "experts on other devices");
+	tiny_remove(&s.t);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(splits_have_the_bits_of_one_process),
 		cmocka_unit_test(one_expert_takes_all),
 		cmocka_unit_test(stopped_and_resumed),
+		cmocka_unit_test(by_configuration),
+		cmocka_unit_test(a_lost_member),
+		cmocka_unit_test(plans_that_do_not_fit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

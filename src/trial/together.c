@@ -169,7 +169,7 @@ static int run_alone(const struct config *c, const struct together_options *o, s
 		     int64_t layers, struct together_device *d, struct err *e)
 {
 	struct config s = *c;
-	struct config_shard all = { .start = 0, .end = layers, .is_last = true };
+	struct config_shard all = { .start = 0, .end = layers, .is_last = true, .homes = 1 };
 	const char *id = d->id;
 	all.id.item = &id;
 	all.id.n = 1;

@@ -83,12 +83,15 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 	buf_release(&b);
 }
 
-static void make(struct site *s, bool tied)
+static void make(struct site *s, bool tied, const char *config)
 {
 	static int turn;
 	struct err e = { 0 };
 	char path[512];
-	(tied ? tiny_make_tied : tiny_make)(&s->t, SITE_LAYERS, 40);
+	if (config)
+		tiny_make_model(&s->t, config, 40);
+	else
+		(tied ? tiny_make_tied : tiny_make)(&s->t, SITE_LAYERS, 40);
 	/* where the processes of this site meet */
 	setenv("XDG_RUNTIME_DIR", s->t.dir, 1);
 	/* below the ports that the kernel gives to dialling sockets */
@@ -98,9 +101,11 @@ static void make(struct site *s, bool tied)
 		fail_msg("%s", e.msg);
 }
 
-void site_make(struct site *s) { make(s, false); }
+void site_make(struct site *s) { make(s, false, NULL); }
 
-void site_make_tied(struct site *s) { make(s, true); }
+void site_make_tied(struct site *s) { make(s, true, NULL); }
+
+void site_make_model(struct site *s, const char *config) { make(s, false, config); }
 
 char *site_text(const char *path)
 {

@@ -29,7 +29,8 @@ struct process {
 
 void site_program(const char *argv0); /* once, from main */
 void site_make(struct site *s);
-void site_make_tied(struct site *s); /* the model's head is its embedding */
+void site_make_tied(struct site *s);                      /* the model's head is its embedding */
+void site_make_model(struct site *s, const char *config); /* tiny_make_model() */
 /* DIR/NAME */
 void site_put(const struct site *s, const char *name, const char *text, mode_t mode);
 /* NAME.yaml: workers 'a', 'b', ... at 127.0.0.2, .3, ..., all with the site's key; none: the same
