@@ -9,7 +9,9 @@ Needs nothing but Python.
 For measuring speed and memory, and for tests of loading: config.json, generation_config.json,
 safetensors (sharded as on the hub) and a byte-level tokenizer of 256 bytes and the special tokens.
 Weights are normal with deviation 0.02, norms are 1. They are cut at random places from one block of
-a MiB, so that writing 16 GB takes as long as the disk does and next to no memory."""
+a MiB, so that writing 16 GB takes as long as the disk does and next to no memory. Of mixtures the
+matrices are written in 4 bits: those of gpt-oss as its files have them (MXFP4, experts only), those
+of Qwen3-MoE as bitsandbytes does (NF4, doubly quantised)."""
 
 import argparse
 import json
@@ -74,6 +76,65 @@ def llama(
     )
 
 
+def qwen3_moe(vocab, hidden, inter, layers, heads, kv, experts, top):
+    config = llama(vocab, hidden, 3 * hidden, layers, heads, kv, False, 1e6, 40960)["config"]
+    del config["mlp_bias"], config["pretraining_tp"]
+    config.update(
+        architectures=["Qwen3MoeForCausalLM"],
+        model_type="qwen3_moe",
+        head_dim=128 if hidden >= 1024 else hidden // heads,
+        rms_norm_eps=1e-6,
+        moe_intermediate_size=inter,
+        num_experts=experts,
+        num_experts_per_tok=top,
+        norm_topk_prob=True,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        router_aux_loss_coef=0.001,
+        output_router_logits=False,
+        quantization_config=dict(
+            quant_method="bitsandbytes",
+            load_in_4bit=True,
+            load_in_8bit=False,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype="bfloat16",
+            bnb_4bit_quant_storage="uint8",
+        ),
+    )
+    return dict(special="chatml", config=config)
+
+
+def gpt_oss(vocab, hidden, inter, layers, heads, kv, experts, top):
+    config = llama(vocab, hidden, inter, layers, heads, kv, False, 150000.0, 131072)["config"]
+    del config["mlp_bias"], config["pretraining_tp"]
+    config.update(
+        architectures=["GptOssForCausalLM"],
+        model_type="gpt_oss",
+        attention_bias=True,
+        head_dim=64 if hidden >= 1024 else hidden // heads,
+        num_local_experts=experts,
+        num_experts_per_tok=top,
+        experts_per_token=top,
+        initial_context_length=4096,
+        router_aux_loss_coef=0.9,
+        output_router_logits=False,
+        swiglu_limit=7.0,
+        sliding_window=128,
+        layer_types=[("sliding", "full")[i % 2] + "_attention" for i in range(layers)],
+        rope_scaling=dict(
+            rope_type="yarn",
+            factor=32.0,
+            beta_fast=32.0,
+            beta_slow=1.0,
+            truncate=False,
+            original_max_position_embeddings=4096,
+        ),
+        quantization_config=dict(quant_method="mxfp4"),
+    )
+    return dict(special="chatml", config=config)
+
+
 def rope3(factor):
     return dict(
         rope_type="llama3",
@@ -91,6 +152,10 @@ SHAPES = {
     "smollm2-135m": llama(49152, 576, 1536, 30, 9, 3, True, 100000.0, 8192, special="chatml"),
     "tiny": llama(320, 64, 160, 2, 4, 2, True, 10000.0, 512, special="chatml"),
     "small": llama(320, 192, 512, 4, 6, 2, True, 10000.0, 2048, special="chatml"),
+    "qwen3-30b-a3b": qwen3_moe(151936, 2048, 768, 48, 32, 4, 128, 8),
+    "qwen3-moe-small": qwen3_moe(320, 128, 64, 2, 4, 2, 8, 2),
+    "gpt-oss-20b": gpt_oss(201088, 2880, 2880, 24, 64, 8, 32, 4),
+    "gpt-oss-small": gpt_oss(320, 128, 64, 2, 4, 2, 8, 2),
 }
 DTYPES = {
     "bf16": ("BF16", 2, "bfloat16"),
@@ -100,8 +165,81 @@ DTYPES = {
 BLOCK = 1 << 20
 
 
+def nf4(name, rows, columns):
+    """The tensors that bitsandbytes makes of a matrix."""
+    blocks = rows * columns // 64
+    state = dict(quant_type="nf4", blocksize=64, dtype="bfloat16", shape=[rows, columns])
+    state.update(nested_blocksize=256, nested_dtype="float32", nested_offset=0.04)
+    text = json.dumps(state).encode()
+    codes = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453]
+    codes += [-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0]
+    codes += [0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224]
+    codes += [0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+    yield name, [rows * columns // 2, 1], "U8", "bytes"
+    yield name + ".absmax", [blocks], "U8", "bytes"
+    yield name + ".nested_absmax", [-(-blocks // 256)], "F32", struct.pack("<f", 0.005)
+    yield name + ".nested_quant_map", [256], "F32", struct.pack("<256f", *dynamic_map())
+    yield name + ".quant_map", [16], "F32", struct.pack("<16f", *codes)
+    yield name + ".quant_state.bitsandbytes__nf4", [len(text)], "U8", text
+
+
+def dynamic_map():
+    """The 256 values of scales of scales (bitsandbytes, create_dynamic_map)."""
+    out = [0.0, 1.0]
+    for i in range(7):
+        n = 2**i
+        bounds = [0.1 + 0.9 * k / n for k in range(n + 1)]
+        means = [(a + b) / 2 * 10.0 ** (i - 6) for a, b in zip(bounds, bounds[1:])]
+        out += means + [-m for m in means]
+    return sorted(out)
+
+
+def mixture(c):
+    """As tensors(); a third and fourth value: how a tensor is stored, and where its bytes come
+    from."""
+    h, hd, n = c["hidden_size"], c["head_dim"], c["num_hidden_layers"]
+    q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
+    oss = c["model_type"] == "gpt_oss"
+    f = c["intermediate_size"] if oss else c["moe_intermediate_size"]
+    experts = c["num_local_experts"] if oss else c["num_experts"]
+    plain = lambda name, shape: [(name, shape)]
+    matrix = (lambda name, *s: plain(name, list(s))) if oss else nf4
+    yield "model.embed_tokens.weight", [c["vocab_size"], h]
+    for i in range(n):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", [h]
+        yield p + "post_attention_layernorm.weight", [h]
+        for name, rows, columns in (("q", q, h), ("k", kv, h), ("v", kv, h), ("o", h, q)):
+            yield from matrix(f"{p}self_attn.{name}_proj.weight", rows, columns)
+            if oss:
+                yield f"{p}self_attn.{name}_proj.bias", [rows]
+        if not oss:
+            yield p + "self_attn.q_norm.weight", [hd]
+            yield p + "self_attn.k_norm.weight", [hd]
+            yield p + "mlp.gate.weight", [experts, h]
+            for e in range(experts):
+                at = f"{p}mlp.experts.{e}."
+                yield from nf4(at + "gate_proj.weight", f, h)
+                yield from nf4(at + "up_proj.weight", f, h)
+                yield from nf4(at + "down_proj.weight", h, f)
+            continue
+        yield p + "self_attn.sinks", [c["num_attention_heads"]]
+        yield p + "mlp.router.weight", [experts, h]
+        yield p + "mlp.router.bias", [experts]
+        for name, rows, columns in (("gate_up_proj", 2 * f, h), ("down_proj", h, f)):
+            at = f"{p}mlp.experts.{name}_"
+            yield at + "blocks", [experts, rows, columns // 32, 16], "U8", "bytes"
+            yield at + "scales", [experts, rows, columns // 32], "U8", bytes([120])
+            yield at + "bias", [experts, rows]
+    yield "model.norm.weight", [h]
+    yield "lm_head.weight", [c["vocab_size"], h]
+
+
 def tensors(c):
     """(name, shape) of every tensor in the order of the hub's files."""
+    if "num_experts_per_tok" in c:
+        yield from mixture(c)
+        return
     h, f, hd = c["hidden_size"], c["intermediate_size"], c["head_dim"]
     q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
     yield "model.embed_tokens.weight", [c["vocab_size"], h]
@@ -139,20 +277,24 @@ class Weights:
         self.block = memoryview(
             encode([self.rng.gauss(0.0, 0.02) for _ in range(BLOCK // self.size)], dtype)
         )
-        self.one = encode([1.0], dtype)
+        self.one, self.zero = encode([1.0], dtype), encode([0.0], dtype)
+        self.bytes = memoryview(self.rng.randbytes(BLOCK))
 
-    def write(self, f, shape):
-        count = 1
-        for n in shape:
-            count *= n
-        if len(shape) == 1:
-            f.write(self.one * count)
+    def write(self, f, name, count, source=None):
+        """source: bytes that are repeated, or "bytes": any."""
+        if source is None and (name.endswith((".bias", "_bias", ".sinks"))):
+            source = self.zero
+        elif source is None and name.endswith("norm.weight"):
+            source = self.one
+        if isinstance(source, bytes):
+            f.write(source * (count // len(source) if len(source) > 1 else count))
             return
-        left = count * self.size
+        block, size = (self.bytes, 1) if source else (self.block, self.size)
+        left = count
         while left:
-            n = min(left, self.rng.randrange(BLOCK // 4, BLOCK // 2) // self.size * self.size)
-            at = self.rng.randrange(0, (BLOCK - n) // self.size + 1) * self.size
-            f.write(self.block[at : at + n])
+            n = min(left, self.rng.randrange(BLOCK // 4, BLOCK // 2) // size * size)
+            at = self.rng.randrange(0, (BLOCK - n) // size + 1) * size
+            f.write(block[at : at + n])
             left -= n
 
 
@@ -165,14 +307,14 @@ def write_json(path, value):
 def write_weights(out, c, dtype, shard_bytes, seed):
     name_of, size, _ = DTYPES[dtype]
     shards, filled = [[]], 0
-    for name, shape in tensors(c):
-        n = size
+    for name, shape, *stored in tensors(c):
+        n = {"U8": 1, "F32": 4}[stored[0]] if stored else size
         for d in shape:
             n *= d
         if shards[-1] and filled + n > shard_bytes:
             shards.append([])
             filled = 0
-        shards[-1].append((name, shape, n))
+        shards[-1].append((name, shape, n, *stored))
         filled += n
     weights, index = Weights(dtype, seed), {}
     for i, shard in enumerate(shards):
@@ -182,8 +324,9 @@ def write_weights(out, c, dtype, shard_bytes, seed):
             else f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
         )
         header, at = {"__metadata__": {"format": "pt"}}, 0
-        for name, shape, n in shard:
-            header[name] = {"dtype": name_of, "shape": shape, "data_offsets": [at, at + n]}
+        for name, shape, n, *stored in shard:
+            kind = stored[0] if stored else name_of
+            header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + n]}
             at += n
             index[name] = file
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -191,11 +334,11 @@ def write_weights(out, c, dtype, shard_bytes, seed):
         path = os.path.join(out, file)
         with open(path + ".tmp", "wb") as f:
             f.write(struct.pack("<Q", len(text)) + text)
-            for _, shape, _ in shard:
-                weights.write(f, shape)
+            for name, _, n, *stored in shard:
+                weights.write(f, name, n, *stored[1:])
         os.replace(path + ".tmp", path)
         print(f"{path}: {at / 1e6:.1f} MB")
-    total = sum(n for shard in shards for _, _, n in shard)
+    total = sum(t[2] for shard in shards for t in shard)
     if len(shards) > 1:
         write_json(
             os.path.join(out, "model.safetensors.index.json"),
@@ -330,7 +473,10 @@ def main():
         count = write_weights(o.out, c, o.dtype, int(o.shard_size * 1e6), o.seed)
     except OSError as e:
         sys.exit(f"error: {e.filename}: {e.strerror}")
-    print(f"{o.out}: {count / 1e6:.1f} million parameters")
+    if "quantization_config" in c:
+        print(f"{o.out}: {count * DTYPES[o.dtype][1] / 1e9:.1f} GB")
+    else:
+        print(f"{o.out}: {count / 1e6:.1f} million parameters")
 
 
 if __name__ == "__main__":

@@ -216,10 +216,11 @@ static const struct gguf_tensor *tensor_of(const struct gguf *g, const char *nam
 static void test_families(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "granite", "olmo2",       "smollm3-gguf",
-					     "gemma",   "gemma2-gguf", "gemma3-gguf",
-					     "phi3",    "phi4-mini",   "glm4",
-					     "olmoe",   "mixtral",     "qwen3-moe" };
+	static const char *const names[] = { "granite",   "olmo2",       "smollm3-gguf",
+					     "gemma",     "gemma2-gguf", "gemma3-gguf",
+					     "phi3",      "phi4-mini",   "glm4",
+					     "olmoe",     "mixtral",     "qwen3-moe",
+					     "qwen2-moe", "glm4-moe" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
 		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);

@@ -109,6 +109,7 @@ static void job_open(struct job *j, const char *name, bool recompute)
 	} else {
 		o.train_all = true;
 	}
+	o.quantize = o.double_quant = json_is_true(json_object_get(j->json, "load_in_4bit"));
 	if (json_object_get(j->json, "router_aux_loss_coef")) {
 		o.router_loss = (float)number(j, "router_aux_loss_coef");
 		o.router_z = (float)number(j, "router_z_loss_coef");
@@ -259,6 +260,9 @@ static void test_experts(void **state)
 	both_ways("train-experts-olmoe");
 	both_ways("train-experts-mixtral");
 	both_ways("train-experts-gpt-oss");
+	train("train-experts-qwen2-moe", false);
+	train("train-experts-glm4-moe", true);
+	train("train-experts-nf4", false);
 }
 
 static void test_full(void **state)

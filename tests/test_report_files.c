@@ -177,6 +177,7 @@ static void metrics(void **state)
 					  .seconds = 0.512,
 					  .predicted_seconds = NAN,
 					  .memory_peak = NAN,
+					  .expert_hits = NAN,
 					  .skipped = i == 4 };
 		must(metrics_add(m, &s, &e), &e);
 	}

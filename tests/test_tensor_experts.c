@@ -87,8 +87,8 @@ static void run(struct bench *b, const float *logits, struct result *r)
 		for (int i = 0; i < EXPERTS; i++)
 			expert[i] = (struct linear_part){ .w = &b->w[i] };
 		none = upload(b, zeros, N, OUT);
-		OK(op_route_apply(&b->tape, upload(b, logits, N, EXPERTS), K, true, NULL, false,
-				  &route, &weight, &e));
+		OK(op_route_apply(&b->tape, upload(b, logits, N, EXPERTS),
+				  &(struct router){ .k = K, .whole = true }, &route, &weight, &e));
 		OK(op_permute_apply(&b->tape, in, route, &rows, &e));
 		OK(op_grouped_apply(&b->tape, rows, route, &(struct grouped){ .expert = expert },
 				    &rows, &e));

@@ -446,7 +446,20 @@ enum { EXPERTS = 5, CHOSEN = 2 };
 static int build_route(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	struct routing *r;
-	return op_route_apply(&b->tape, b->used[0], CHOSEN, false, NULL, false, &r, y_p, e);
+	return op_route_apply(&b->tape, b->used[0], &(struct router){ .k = CHOSEN }, &r, y_p, e);
+}
+
+static int build_route_sigmoid(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct routing *r;
+	const struct router how = { .k = CHOSEN, .whole = true, .sigmoid = true, .scale = 2.5f };
+	return op_route_apply(&b->tape, b->used[0], &how, &r, y_p, e);
+}
+
+static void case_route_sigmoid(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, EXPERTS });
+	b->build = build_route_sigmoid;
 }
 
 static void case_route(struct bench *b)
@@ -464,8 +477,8 @@ static int choose(struct bench *b, int64_t experts, struct routing **r_p, struct
 	float *v = (float *)((char *)logits->at.buf->host + logits->at.off);
 	for (int64_t i = 0; i < N * experts; i++)
 		v[i] = i % experts == 2 ? -9 : (float)((i * 7 + i / experts) % 11);
-	return op_route_apply(&b->tape, logits, experts > CHOSEN ? CHOSEN : 1, true, NULL, false,
-			      r_p, &weight, e);
+	const struct router how = { .k = experts > CHOSEN ? CHOSEN : 1, .whole = true };
+	return op_route_apply(&b->tape, logits, &how, r_p, &weight, e);
 }
 
 static int build_permute(struct bench *b, struct tensor **y_p, struct err *e)
@@ -546,6 +559,7 @@ static const struct {
 	{ "host", case_host, false },
 	{ "text", case_text, false },
 	{ "route", case_route, false },
+	{ "route", case_route_sigmoid, false },
 	{ "permute", case_permute, false },
 	{ "grouped", case_grouped, false },
 	{ "unpermute", case_unpermute, false },

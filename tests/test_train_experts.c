@@ -3,9 +3,12 @@
  * same bits on one stage, on several, with several chunks, in groups, with shared state, with
  * activations in the memory of the host, and stopped and resumed; whatever share of the tokens an
  * expert gets. */
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "file/model_file.h"
 #include "file/safetensors.h"
+#include "model/source.h"
 #include "support/long.h"
 #include "support/record.h"
 #include "support/tiny.h"
@@ -91,6 +94,16 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"{\"model_type\":\"mixtral\"," TINY_COMMON                                                 \
 	",\"num_local_experts\":3,\"num_experts_per_tok\":1,\"rms_norm_eps\":1e-5}"
 
+#define GLM                                                                                        \
+	"{\"model_type\":\"glm4_moe\"," TINY_COMMON                                                \
+	",\"head_dim\":16,\"moe_intermediate_size\":24,\"n_routed_experts\":4,"                    \
+	"\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"routed_scaling_factor\":1.5,"          \
+	"\"use_qk_norm\":true,\"first_k_dense_replace\":1,\"num_nextn_predict_layers\":1}"
+#define QWEN2                                                                                      \
+	"{\"model_type\":\"qwen2_moe\"," TINY_COMMON                                               \
+	",\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"  \
+	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[2]}"
+
 #define OSS                                                                                        \
 	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
 	",\"head_dim\":16,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":8}"
@@ -116,6 +129,16 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  { "reduce_order=exact", "adapter=none", "router_aux_loss_coef=0.05",
 		    "learning_rate=0.001", "max_steps=2" },
 		  "model.safetensors" },
+		{ "glm",
+		  GLM,
+		  { "reduce_order=exact", "adapter=none", "router_z_loss_coef=0.01",
+		    "learning_rate=0.001", "max_steps=2" },
+		  "model.safetensors" },
+		{ "shared",
+		  QWEN2,
+		  { "reduce_order=exact", "lora_target_linear=true", "router_aux_loss_coef=0.05",
+		    "max_steps=2" },
+		  "adapter_model.safetensors" },
 	};
 	for (size_t k = 0; k < ARRAY_LEN(kind); k++) {
 		struct tiny t;
@@ -205,6 +228,9 @@ static void keys_that_do_not_fit(void **state)
 		"router_aux_loss_coef: a llama model has no router");
 	refused(&t, "router_z_loss_coef=0.1", "router_z_loss_coef: a llama model has no router");
 	tiny_remove(&t);
+	tiny_make_model(&t, GLM, 40);
+	refused(&t, "router_aux_loss_coef=0.1", "a glm4_moe model has no such loss");
+	tiny_remove(&t);
 }
 
 /* Puts `now`, which is as long, in place of `was` behind `mark` in a file of the model. */
@@ -252,6 +278,57 @@ static void files_that_do_not_fit(void **state)
 	}
 }
 
+/* The experts of gpt-oss, one tensor a layer: blocks without their scales, of another number of
+ * experts; and a layer that lacks one of its tensors. */
+static void fused_files_that_do_not_fit(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *mark, *was, *now, *says;
+	} bad[] = {
+		{ "model.layers.1.mlp.experts.down_proj_scales", "down_proj_scales",
+		  "down_proj_sca1es", "down_proj_blocks' are missing" },
+		{ "model.layers.0.mlp.experts.gate_up_proj_blocks", "[5,64,2,16]", "[5,64,1,32]",
+		  "sizes that are not those of experts" },
+		{ "model.layers.1.mlp.experts.gate_up_proj_bias", "gate_up_proj_bias",
+		  "gate_up_proj_bits", "gate_up_proj_bits" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct tiny t;
+		tiny_make_model(&t, OSS, 40);
+		for (int k = 0; k < 2; k++) {
+			char to[300];
+			struct buf b = BUF_INIT;
+			struct err e = { 0 };
+			const char *name = k ? "config.json" : "model.safetensors";
+			snprintf(to, sizeof to, "tests/golden/models/gpt-oss/%s", name);
+			assert_int_equal(buf_read_file(&b, to, 1 << 24, &e), 0);
+			snprintf(to, sizeof to, "%s/model/%s", t.dir, name);
+			FILE *f = fopen(to, "wb");
+			assert_non_null(f);
+			assert_int_equal(fwrite(b.p, 1, b.n, f), b.n);
+			assert_int_equal(fclose(f), 0);
+			buf_release(&b);
+		}
+		edit(&t, "model.safetensors", bad[i].mark, bad[i].was, bad[i].now);
+		char path[300];
+		struct err e = { 0 };
+		struct model_file *f = NULL;
+		struct model_config *c = mem_zalloc(sizeof *c);
+		snprintf(path, sizeof path, "%s/model", t.dir);
+		int rc = model_file_open(path, &f, &e);
+		if (rc >= 0)
+			rc = model_config_read(model_file_config(f), path, c, &e);
+		if (rc >= 0)
+			rc = source_check_file(f, c, &e);
+		printf("%s\n", e.msg);
+		assert_true(rc < 0 && strstr(e.msg, bad[i].says));
+		model_file_close(f);
+		mem_free(c);
+		tiny_remove(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -260,6 +337,7 @@ int main(void)
 		cmocka_unit_test(stopped_and_resumed),
 		cmocka_unit_test(keys_that_do_not_fit),
 		cmocka_unit_test(files_that_do_not_fit),
+		cmocka_unit_test(fused_files_that_do_not_fit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,13 +14,32 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "olmoe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
     "gpt_oss": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "qwen2_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
     "olmoe": transformers.OlmoeForCausalLM,
     "mixtral": transformers.MixtralForCausalLM,
     "gpt_oss": transformers.GptOssForCausalLM,
+    "qwen2_moe": transformers.Qwen2MoeForCausalLM,
+    "glm4_moe": transformers.Glm4MoeForCausalLM,
 }
+
+
+def count(config):
+    return getattr(config, "num_local_experts", None) or config.num_experts
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, h, f):
+        super().__init__()
+        self.gate_proj = torch.nn.Linear(h, f, bias=False)
+        self.up_proj = torch.nn.Linear(h, f, bias=False)
+        self.down_proj = torch.nn.Linear(f, h, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Block(torch.nn.Module):
@@ -28,13 +47,21 @@ class Block(torch.nn.Module):
 
     def __init__(self, config, names):
         super().__init__()
-        h, f, n = config.hidden_size, config.intermediate_size, config.num_local_experts
+        h, f, n = config.hidden_size, config.intermediate_size, count(config)
         f = getattr(config, "moe_intermediate_size", None) or f
         self.names, self.k = names, config.num_experts_per_tok
         self.whole = getattr(config, "norm_topk_prob", True)
         self.oss = config.model_type == "gpt_oss"
         self.scores = "router" if self.oss else "gate"
         self.add_module(self.scores, torch.nn.Linear(h, n, bias=self.oss))
+        self.glm, self.scale = config.model_type == "glm4_moe", 1.0
+        if self.glm:
+            self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
+            self.scale = config.routed_scaling_factor
+            self.shared_experts = Mlp(h, f * config.n_shared_experts)
+        if config.model_type == "qwen2_moe":
+            self.shared_expert = Mlp(h, config.shared_expert_intermediate_size)
+            self.shared_expert_gate = torch.nn.Linear(h, 1, bias=False)
         self.experts = torch.nn.ModuleList(torch.nn.Module() for _ in range(n))
         for e in self.experts:
             for name, (i, o) in zip(names, ((h, f), (h, f), (f, h))):
@@ -44,10 +71,21 @@ class Block(torch.nn.Module):
         shape = x.shape
         x = x.reshape(-1, shape[-1])
         self.logits = getattr(self, self.scores)(x)
-        p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
+        if self.glm:
+            scores = torch.sigmoid(self.logits.float())
+            gate = getattr(self.gate, "base_layer", self.gate)  # within PEFT's
+            chosen = torch.topk(scores + gate.e_score_correction_bias, self.k)[1]
+            p = scores.gather(1, chosen)
+        else:
+            p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
         if self.whole:
             p = p / p.sum(-1, keepdim=True)
+        p = p * self.scale
         y = torch.zeros_like(x)
+        if self.glm:
+            y = self.shared_experts(x)
+        if hasattr(self, "shared_expert"):
+            y = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
         for i, e in enumerate(self.experts):
             token, k = torch.where(chosen == i)
             if len(token):
@@ -77,6 +115,8 @@ class Call(torch.nn.Module):
 def unfuse(model):
     name, *names = NAMES[model.config.model_type]
     for layer in model.model.layers:
+        if not hasattr(layer.mlp, "experts"):
+            continue
         block = Block(model.config, names)
         layer.mlp = block if name == "mlp" else Call(block)
         if name != "mlp":
@@ -92,7 +132,11 @@ def aux_loss(model, logits):
     """The balance loss by the model's own code; logits: a list of those of each layer."""
     c = model.config
     code = importlib.import_module(f"transformers.models.{c.model_type}.modeling_{c.model_type}")
-    return code.load_balancing_loss_func(tuple(logits), c.num_local_experts, c.num_experts_per_tok)
+    return code.load_balancing_loss_func(tuple(logits), count(c), c.num_experts_per_tok)
+
+
+def has_aux_loss(model):
+    return model.config.model_type != "glm4_moe"
 
 
 def like(model):
@@ -102,14 +146,16 @@ def like(model):
     plain = CLASS[kind](model.config).to(torch.float32).eval()
     state = dict(model.state_dict())
     if kind == "gpt_oss":
-        plain.load_state_dict(fused(state, model.config.num_local_experts, False))
+        plain.load_state_dict(fused(state, count(model.config), False))
         return plain
     for i in range(model.config.num_hidden_layers):
         at = f"model.layers.{i}.{name}."
+        if at + "gate.weight" not in state:
+            continue
         take = lambda e, n: state.pop(f"{at}experts.{e}.{n}.weight")
         parts = [
             (torch.cat([take(e, gate), take(e, up)]), take(e, down))
-            for e in range(model.config.num_local_experts)
+            for e in range(count(model.config))
         ]
         to = f"model.layers.{i}.mlp."
         state[to + "gate.weight"] = state.pop(at + "gate.weight")

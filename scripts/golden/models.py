@@ -75,7 +75,7 @@ ROOT = os.path.join(
 )
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
-ALL_LINEAR += ["gate", "router", "w1", "w2", "w3"]  # of experts
+ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GGUF = (
     "granite",
@@ -91,6 +91,8 @@ GGUF = (
     "olmoe",
     "mixtral",
     "gpt-oss",
+    "qwen2-moe",
+    "glm4-moe",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -685,6 +687,79 @@ FAMILIES = {
             tie_word_embeddings=False,
         ),
     ),
+    "qwen2-moe": dict(
+        arch="qwen2_moe",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=28,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            qkv_bias=True,
+            decoder_sparse_step=1,
+            mlp_only_layers=[],
+            router_aux_loss_coef=0.02,
+            output_router_logits=False,
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            sliding_window=32768,
+            use_sliding_window=False,
+            max_window_layers=2,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "glm4-moe": dict(
+        arch="glm4_moe",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=3),
+            head_dim=16,
+            moe_intermediate_size=24,
+            n_routed_experts=6,
+            n_shared_experts=2,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            routed_scaling_factor=1.5,
+            n_group=1,
+            topk_group=1,
+            first_k_dense_replace=1,
+            num_nextn_predict_layers=0,
+            use_qk_norm=True,
+            partial_rotary_factor=0.5,
+            rms_norm_eps=1e-5,
+            rope_theta=1000000.0,
+            attention_bias=True,
+            tie_word_embeddings=False,
+        ),
+    ),
+    # every other layer has an MLP
+    "qwen3-moe-mixed": dict(
+        arch="qwen3_moe",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=4),
+            moe_intermediate_size=24,
+            head_dim=16,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+            rms_norm_eps=1e-6,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            use_sliding_window=False,
+            max_window_layers=2,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 CLASS = {
     **experts.CLASS,
@@ -748,6 +823,9 @@ def fill(model, seed):
             gain = 1.3 if name.endswith(sharp) else 0.8
             v = gain / math.sqrt(p.shape[1]) * r
         p.data.copy_(exact16(v))
+    for name, p in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            p.copy_(0.2 * torch.randn(p.shape, generator=g))
 
 
 def build(name):
@@ -786,7 +864,7 @@ def save_model(name, model, config):
     where a reader can go wrong."""
     row, folder = FAMILIES[name], path(name, "")
     state = {
-        k: v.detach().to(DTYPE[row["store"]]).contiguous()
+        k: v.detach().to(torch.float32 if "e_score" in k else DTYPE[row["store"]]).contiguous()
         for k, v in model.state_dict().items()
         if not (k == "lm_head.weight" and config["tie_word_embeddings"])
     }
@@ -878,7 +956,8 @@ def run(model, b, coef=0.0, z=0.0):
     if coef or z:
         routed = [torch.cat(layer) for layer in zip(*routed)]
         square = torch.logsumexp(torch.cat(routed), -1) ** 2
-        total = total + n * (coef * experts.aux_loss(model, routed) + z * square.mean())
+        balance = coef * experts.aux_loss(model, routed) if coef else 0.0
+        total = total + n * (balance + z * square.mean())
     return logits, total, n
 
 
@@ -938,6 +1017,13 @@ def lora_parts(m):
             )
 
 
+def router_factors(model):
+    """Of the balance and the z loss."""
+    if not experts.blocks(model):
+        return 0.0, 0.0
+    return (ROUTER_LOSS if experts.has_aux_loss(model) else 0.0), ROUTER_Z
+
+
 def expectation(name, model, with_grads=True, with_lora=True):
     b = make_batch(LENGTHS, model.config.vocab_size, seed=7)
     logits, total, n = run(model, b)
@@ -955,8 +1041,9 @@ def expectation(name, model, with_grads=True, with_lora=True):
         assert far < 2e-5, (name, far)
         first = b["id"][: b["start"][1]].long()[None]
         mine = [m.logits for m in experts.blocks(model) if model(first) is not None]
-        theirs = plain(first, output_router_logits=True).aux_loss.item()
-        assert abs(experts.aux_loss(model, mine).item() - theirs) < 1e-5, (name, theirs)
+        if experts.has_aux_loss(model):
+            theirs = plain(first, output_router_logits=True).aux_loss.item()
+            assert abs(experts.aux_loss(model, mine).item() - theirs) < 1e-5, (name, theirs)
     if with_grads:
         last = model.config.num_hidden_layers - 1
         keep = {
@@ -998,14 +1085,34 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "post_self_attn_layernorm.weight",
             )
         }
-        coef, z = (ROUTER_LOSS, ROUTER_Z) if experts.blocks(model) else (0.0, 0.0)
-        if coef:
+        if model.config.model_type == "qwen2_moe":
+            keep |= {
+                "model.layers.0.mlp.shared_expert." + k
+                for k in ("gate_proj.weight", "down_proj.weight")
+            }
+            keep.add("model.layers.0.mlp.shared_expert_gate.weight")
+        if model.config.model_type == "glm4_moe":
+            keep |= {
+                f"model.layers.{last}.mlp." + k
+                for k in (
+                    "gate.weight",
+                    "experts.0.gate_proj.weight",
+                    "experts.1.down_proj.weight",
+                    "experts.3.gate_proj.weight",
+                    "experts.4.down_proj.weight",
+                    "shared_experts.up_proj.weight",
+                    "shared_experts.down_proj.weight",
+                )
+            }
+            keep.add("model.layers.0.mlp.gate_proj.weight")
+        coef, z = router_factors(model)
+        if z:
             total = run(model, b, coef, z)[1]
             out["router_loss"], out["router_z"] = torch.tensor([coef]), torch.tensor([z])
             out["loss.routers"] = (total / n).detach().reshape(1)
         (total / n).backward()
         for k, p in model.named_parameters():
-            if k in keep:
+            if k in keep and p.grad is not None:  # an expert that no token chose has none
                 out["grad." + k], out["gradnorm." + k] = p.grad[
                     :ROWS
                 ].clone(), p.grad.norm().reshape(1)
@@ -1029,7 +1136,7 @@ def lora_expectation(model, b):
         out[f"lora.{module}.A"], out[f"lora.{module}.B"] = a, bb
     for label, targets in (("qkvo", ATTENTION), ("all", ALL_LINEAR)):
         m = lora_model(model, targets, weights)
-        coef, z = (ROUTER_LOSS, ROUTER_Z) if experts.blocks(model) else (0.0, 0.0)
+        coef, z = router_factors(model)
         _, total, n = run(m, b, coef, z)
         (total / n).backward()
         out[label + ".loss"] = (total / n).detach().reshape(1)
@@ -1099,6 +1206,24 @@ def nf4_folder(name, source, double, compute):
             assert k == "lm_head.weight", k
     expectation(name, plain, with_grads=False, with_lora=False)
     return plain
+
+
+def round_nf4(model):
+    """The linear weights of layers, but those of routers, become what bitsandbytes makes of them in
+    doubly quantised NF4."""
+    import bitsandbytes.functional as F
+    from bitsandbytes.backends.default.ops import _dequantize_4bit_compute as portable
+
+    for name, m in model.named_modules():
+        last = name.split(".")[-1]
+        if last not in ALL_LINEAR or last in ("gate", "router", "shared_expert_gate"):
+            continue
+        w = m.weight.data
+        packed, qs = F.quantize_4bit(
+            w, blocksize=64, quant_type="nf4", compress_statistics=True, quant_storage=torch.uint8
+        )
+        absmax = F.dequantize_blockwise(qs.absmax, qs.state2) + qs.offset
+        w.copy_(portable(packed.reshape(-1), absmax, qs.code, 64, w.shape, torch.float32))
 
 
 # ---- GGUF and tokenizers ------------------------------------------------------------------------
@@ -1288,6 +1413,7 @@ def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+    other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe"}
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1303,16 +1429,25 @@ def write_family_gguf(name, model, c):
     w.add_key_length(hd)
     w.add_value_length(hd)
     w.add_rope_dimension_count(int(hd * c.get("partial_rotary_factor", 1.0)))
-    if c.get("sliding_window"):
+    if c.get("sliding_window") and c.get("use_sliding_window", True):
         w.add_sliding_window(c["sliding_window"])
     if c.get("attn_logit_softcapping"):
         w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
     if "num_experts_per_tok" in c:
-        w.add_expert_count(c.get("num_experts") or c["num_local_experts"])
+        n = [c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if k in c]
+        w.add_expert_count(n[0])
         w.add_expert_used_count(c["num_experts_per_tok"])
     if "moe_intermediate_size" in c:
         w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in c:
+        w.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
+    if "n_shared_experts" in c:
+        w.add_expert_shared_count(c["n_shared_experts"])
+        w.add_leading_dense_block_count(c["first_k_dense_replace"])
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        w.add_expert_weights_scale(c["routed_scaling_factor"])
+        w.add_expert_weights_norm(c["norm_topk_prob"])
     if "embedding_multiplier" in c:
         w.add_embedding_scale(c["embedding_multiplier"])
         w.add_residual_scale(c["residual_multiplier"])
@@ -1349,9 +1484,11 @@ def write_family_gguf(name, model, c):
             a = permute(a, c["num_attention_heads"])
         if arch in ("granite", "smollm3", "llama") and k.endswith("k_proj.weight"):
             a = permute(a, c["num_key_value_heads"])
-        to = names.get_name(k, try_suffixes=(".weight", ".bias"))
+        to = names.get_name(k.replace("correction_bias", "correction.bias"), (".weight", ".bias"))
         if k.endswith(".sinks"):
             to = names.get_name(k) + ".weight"
+        if k.endswith("shared_expert_gate.weight"):
+            a = a[0]
         half = a.ndim > 1 and "ffn_gate_inp" not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
     for k, list_of in merged.items():
@@ -1404,6 +1541,17 @@ CASES = {
     ),
     # of experts: adapters on all linear modules, router and experts among them, with the losses of
     # routers
+    # the same on weights in 4 bits, routers not
+    "experts-nf4": dict(
+        model="qwen3-moe",
+        nf4=True,
+        targets=ALL_LINEAR,
+        optimizer="adamw",
+        lr=2e-4,
+        schedule="cosine",
+        rows=[(29, 12), (11,)],
+        routers=(0.05, 0.002),
+    ),
     **{
         f"experts-{k}": dict(
             model=k,
@@ -1412,9 +1560,9 @@ CASES = {
             lr=2e-4,
             schedule="cosine",
             rows=[(29, 12), (11,)],
-            routers=(0.05, 0.002),
+            routers=(0.0 if k == "glm4-moe" else 0.05, 0.002),
         )
-        for k in ("qwen3-moe", "olmoe", "mixtral", "gpt-oss")
+        for k in ("qwen3-moe", "olmoe", "mixtral", "gpt-oss", "qwen2-moe", "glm4-moe")
     },
     "full-sgd": dict(
         model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]
@@ -1454,8 +1602,11 @@ def train(name, model):
         gradient_accumulation_steps=len(case["rows"]),
     )
     coef, z = case.get("routers", (0.0, 0.0))
-    if coef:
+    if coef or z:
         hyper.update(router_aux_loss_coef=coef, router_z_loss_coef=z)
+    if case.get("nf4"):
+        hyper.update(load_in_4bit=True)
+        round_nf4(model)
     folder = path("train-" + name, "")
     out = {}
     m = model

@@ -69,6 +69,16 @@ MODELS = {
     # llama.cpp knows OLMoE with as many key heads as query heads only
     "olmoe": ("OlmoeConfig", MIXTURE | dict(num_key_value_heads=4)),
     "mixtral": ("MixtralConfig", MIXTURE),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        MIXTURE | dict(moe_intermediate_size=32, shared_expert_intermediate_size=48),
+    ),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        MIXTURE
+        | dict(moe_intermediate_size=32, head_dim=16, n_routed_experts=6, num_mtp_layers=0)
+        | dict(use_qk_norm=True, attention_bias=True, num_hidden_layers=3),
+    ),
     "gpt_oss": (
         "GptOssConfig",
         MIXTURE | dict(head_dim=16, sliding_window=9, num_local_experts=6),

@@ -48,6 +48,7 @@ struct metrics_step run_metrics_of(const struct train_step *s, struct metrics_re
 				      .seconds = s->seconds,
 				      .predicted_seconds = s->predicted,
 				      .memory_peak = (double)s->mem_peak,
+				      .expert_hits = train_expert_hits(s->stage, s->stages),
 				      .loss_scale = s->loss_scale,
 				      .skipped = s->skipped };
 }

@@ -52,7 +52,8 @@ static const struct opt rows[] = {
 	{ .key = "adapter_only",
 	  .kind = OPT_BOOL,
 	  .offset = AT(adapter_only),
-	  .help = "write the adapter itself as a GGUF, for llama-server --lora" },
+	  .help = "write the adapter itself: as a GGUF, for llama-server --lora; of a mixture of "
+		  "experts also as a folder with PEFT's target_parameters" },
 	{ .key = "force",
 	  .kind = OPT_BOOL,
 	  .offset = AT(force),

@@ -65,6 +65,8 @@ int info_adapter(const char *dir, struct info_rows *rows, json_t **o_p, struct e
 	uint64_t parameters = 0;
 	for (size_t i = 0; i < c->ntarget; i++)
 		json_array_append_new(target, json_string(c->target[i]));
+	for (size_t i = 0; i < c->nparameter; i++)
+		json_array_append_new(target, json_string(c->parameter[i]));
 	for (size_t i = 0; i < x->ad.npair; i++)
 		parameters += (uint64_t)(x->ad.pair[i].in + x->ad.pair[i].out) *
 				      (uint64_t)x->ad.pair[i].r +

@@ -178,6 +178,8 @@ void train_stages_step(struct train_stages *t, const struct train_step *s)
 		v->last = s->stage[k];
 		v->sum.busy = (first ? 0 : v->sum.busy) + v->last.busy;
 		v->sum.wait = (first ? 0 : v->sum.wait) + v->last.wait;
+		v->sum.expert_hits = (first ? 0 : v->sum.expert_hits) + v->last.expert_hits;
+		v->sum.expert_misses = (first ? 0 : v->sum.expert_misses) + v->last.expert_misses;
 		v->memory = v->last.mem_peak;
 		v->rate = v->last.rate;
 	}
@@ -199,6 +201,8 @@ static void fill_shares(const struct train_stages *t, bool mean, struct live_sta
 					      .memory = v->memory,
 					      .memory_total = v->memory_total,
 					      .rate = v->rate };
+		const double experts = train_expert_hits(x, 1);
+		out[k].experts = isnan(experts) ? 0 : experts;
 	}
 }
 

@@ -219,6 +219,7 @@ struct config {
 	int shard;             /* enum config_shard_state */
 	struct opt_list offload;
 	unsigned offload_bits; /* enum offload, as `offload` says */
+	double expert_cache;
 	bool offload_auto;
 	int reduce_order;     /* enum config_reduce_order */
 	int reduce_dtype;     /* enum config_reduce_dtype */

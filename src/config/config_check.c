@@ -299,7 +299,8 @@ static int read_offload(struct config *c, const char *where, struct err *e)
 		unsigned bit;
 	} row[] = { { "activations", OFFLOAD_ACTIVATIONS },
 		    { "optimizer", OFFLOAD_OPTIMIZER },
-		    { "parameters", OFFLOAD_PARAMETERS } };
+		    { "parameters", OFFLOAD_PARAMETERS },
+		    { "experts", OFFLOAD_EXPERTS } };
 	const struct opt_list *l = &c->offload;
 	c->offload_bits = 0;
 	c->offload_auto = l->n == 1 && !strcmp(l->item[0], "auto");
@@ -312,10 +313,17 @@ static int read_offload(struct config *c, const char *where, struct err *e)
 		if (!bit)
 			return err_set(e, ERR_USAGE,
 				       "%s: 'offload' is '%.60s': auto, none, or a list of "
-				       "activations, optimizer and parameters",
+				       "activations, optimizer, parameters and experts",
 				       where, l->item[i]);
 		c->offload_bits |= bit;
 	}
+	if ((c->offload_bits & OFFLOAD_EXPERTS) &&
+	    (c->adapter == ADAPTER_NONE || (c->offload_bits & OFFLOAD_PARAMETERS)))
+		return err_set(
+			e, ERR_USAGE,
+			"%s: 'offload: experts' is for frozen experts, with 'adapter: lora' or "
+			"'qlora', and not beside 'parameters', which are all of them",
+			where);
 	return 0;
 }
 

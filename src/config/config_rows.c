@@ -310,7 +310,11 @@ static const struct opt rows[] = {
 	     "the input of each chunk, from which its forward pass is repeated; optimizer: "
 	     "optimizer state and float32 copies of matrices, which the host updates; parameters: "
 	     "the weights, which come layer by layer (with activations: schedule breadth_first); "
+	     "experts: frozen experts of a mixture, of which those come that tokens chose; "
 	     "auto: the least that makes the job fit; none"),
+	NUM(expert_cache, "0", 0, 1e6,
+	    "GiB on a device for experts that 'offload: experts' has in the memory of its host; 0: "
+	    "as large as all experts of two layers"),
 	ENUM(reduce_order, "auto|exact|fast", "auto",
 	     "order in which the gradients of microbatches are added; exact: the same bits for "
 	     "every group and share; fast: less memory and fewer bytes; auto: exact where its "

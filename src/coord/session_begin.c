@@ -54,6 +54,7 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 	p->sharding = pl->sharding;
 	p->offload = pl->offload;
 	p->deal = pl->deal;
+	p->expert_cache = pl->expert_cache;
 	p->trace = trace;
 	p->offered = w->seat.spec->kind != SEAT_THREAD;
 	p->progress = patience_progress(s->job->cfg->stall_timeout);

@@ -312,17 +312,17 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(xent, a[6].i, 2 * lanes(a[7].i) + 2 * GROUPED);
 		break;
 	case K_route_fwd:
-		TRY(route_check(a[6].i, a[7].i, e));
-		STEP(route_fwd, a[5].i,
-		     3 * lanes(a[6].i) + 3 * GROUPED + lanes(a[7].i) +
-			     loop(a[7].i) * (loop(over(a[6].i, GPU_LANES) * (1 + loop(a[7].i))) +
+		TRY(route_check(a[7].i, a[8].i, e));
+		STEP(route_fwd, a[6].i,
+		     3 * lanes(a[7].i) + 3 * GROUPED + lanes(a[8].i) +
+			     loop(a[8].i) * (loop(over(a[7].i, GPU_LANES) * (1 + loop(a[8].i))) +
 					     GROUPED));
 		break;
 	case K_route_bwd:
-		TRY(route_check(a[8].i, a[9].i, e));
-		STEP(route_bwd, a[7].i,
-		     loop(a[9].i) + 2 * over(a[8].i, GPU_LANES) * loop(a[9].i) + 2 * lanes(a[8].i) +
-			     GROUPED);
+		TRY(route_check(a[9].i, a[10].i, e));
+		STEP(route_bwd, a[8].i,
+		     loop(a[10].i) + 2 * over(a[9].i, GPU_LANES) * loop(a[10].i) +
+			     2 * lanes(a[9].i) + GROUPED);
 		break;
 	case K_combine_fwd:
 		STEP(combine_fwd, a[4].i, lanes(a[6].i) + over(a[6].i, GPU_LANES) * loop(a[5].i));

@@ -29,27 +29,11 @@ static void share_state(struct worker_model *m, const struct plan_message *p)
 				     .whole = optimizer_find(p->optimizer)->cut == CUT_MATRIX };
 }
 
-/* Bytes of what is offloaded of this worker's layers. */
-static double host_bytes(const struct worker_model *m, const struct plan_message *p)
-{
-	const struct stage_options *o = &p->opt;
-	const double act = (double)dtype_size(o->act);
-	int64_t numbers = 0;
-	for (int k = 0; k < p->crew.chunks; k++) {
-		const int v = chunk_number(p->crew.stages, plan_stage(p), k);
-		numbers += (p->first[v + 1] - p->first[v]) * model_layer_parameters(&p->cfg);
-	}
-	const double part = m->cut.n ? (double)m->cut.share[m->cut.place] / STATE_WHOLE : 1;
-	if (o->train_all) /* master copy, gradient and AdamW's two states, and the value */
-		return part * (double)numbers * (16 + (act < 4 ? act : 0));
-	return p->offload & OFFLOAD_PARAMETERS ? part * (double)numbers * (o->quantize ? 0.6 : act)
-					       : 0;
-}
-
 static int check_host(const struct worker_model *m, const struct plan_message *p, struct err *e)
 {
 	uint64_t all, left;
-	const double need = m->host ? host_bytes(m, p) : 0;
+	const double part = m->cut.n ? (double)m->cut.share[m->cut.place] / STATE_WHOLE : 1,
+		     need = m->host ? plan_host_bytes(p, part) : 0;
 	os_memory("", &all, &left);
 	if (!all || need <= (double)left)
 		return 0;
@@ -104,6 +88,9 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 	TRY(open_host(m, dev, plan, e));
 	share_state(m, plan);
 	TRY(check_host(m, plan, e));
+	if (m->host && (plan->offload & OFFLOAD_EXPERTS)) /* of two layers: three matrices each */
+		TRY(expert_cache_new(dev, m->host, plan->expert_cache,
+				     2 * 3 * (size_t)plan->cfg.experts, &m->experts, e));
 	m->config = &plan->optim;
 	if (plan->optimizer[0])
 		m->optim = optimizer_find(plan->optimizer);
@@ -126,6 +113,7 @@ int worker_model_build(struct worker_model *m, struct dev *dev, const struct pla
 		o.deal = m->deal;
 		o.place = m->place;
 		o.only_experts = c->member[plan->self].only_experts;
+		o.experts = m->experts;
 		if (m->host &&
 		    (plan->offload & OFFLOAD_ACTIVATIONS)) /* chunks are repeated whole */
 			o.recompute =
@@ -438,6 +426,7 @@ void worker_model_release(struct worker_model *m)
 {
 	for (int k = 0; k < m->chunks; k++)
 		stage_release(&m->chunk[k]);
+	expert_cache_free(m->experts);
 	if (m->scratch.dev)
 		dmem_release(&m->scratch);
 	if (m->host)

@@ -9,6 +9,7 @@
 #include "model/stage.h"
 #include "optim/optim.h"
 #include "engine/orders.h"
+#include "tensor/expert_cache.h"
 
 struct err;
 
@@ -19,6 +20,7 @@ struct worker_model {
 	/* where something is offloaded: a CPU device, and its temporaries; else NULL */
 	struct dev *host;
 	struct dmem host_scratch;
+	struct expert_cache *experts;  /* NULL: none are in the memory of the host */
 	const struct optimizer *optim; /* NULL: nothing is trained */
 	const struct optim_config *config;
 	struct norm_buffer norms;

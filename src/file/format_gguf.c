@@ -16,6 +16,7 @@
 #include "file/gguf_names.h"
 #include "file/model_format.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -117,6 +118,11 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 	t->ndim = g->ndim - (n > 0);
 	for (int i = 0; i < t->ndim; i++)
 		t->shape[i] = g->ne[t->ndim - 1 - i];
+	if (t->ndim == 1 && strstr(t->name, ".shared_expert_gate.weight")) { /* [1, in] */
+		t->ndim = 2;
+		t->shape[1] = t->shape[0];
+		t->shape[0] = 1;
+	}
 	t->count = n ? g->count / (uint64_t)n : g->count;
 	t->bytes = n ? g->bytes / (uint64_t)n : g->bytes;
 	en->g = g;
@@ -159,12 +165,23 @@ static int add_experts(struct model_file *f, struct gguf_model *m, const struct 
 	return 0;
 }
 
+/* Of a layer that predicts further tokens. */
+static bool is_extra(const struct model_file *f, const char *name)
+{
+	const long long n = json_integer_value(json_object_get(f->config, "num_hidden_layers"));
+	const long long extra =
+		json_integer_value(json_object_get(f->config, "num_nextn_predict_layers"));
+	long long layer = -1;
+	return sscanf(name, "blk.%lld.", &layer) == 1 && layer >= n && layer - n < extra;
+}
+
 static int add_tensor(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
 		      struct err *e)
 {
 	struct buf b = BUF_INIT;
 	int64_t layer = -1;
-	if (!strcmp(g->name, "rope_freqs.weight") || !strncmp(g->name, "rope_factors_", 13))
+	if (!strcmp(g->name, "rope_freqs.weight") || !strncmp(g->name, "rope_factors_", 13) ||
+	    is_extra(f, g->name))
 		return 0;
 	if (!gguf_name_to_hf(m->arch, g->name, &b, &layer) ||
 	    layer >= json_integer_value(json_object_get(f->config, "num_hidden_layers"))) {

@@ -117,11 +117,14 @@ static const struct {
 	{ "gemma2", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "rope.freq_base_swa", "rope_local_base_freq" },
+	{ "glm4moe", "expert_weights_scale", "routed_scaling_factor" },
 };
 
 static bool is_read(const struct maker *m, const char *name)
 {
 	if (m->arch->experts && !strcmp(name, "expert_count"))
+		return true;
+	if (m->arch->experts == GGUF_EXPERTS_GLM && !strcmp(name, "expert_shared_count"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
@@ -292,13 +295,52 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 	return rope_scaling(m, rot, e);
 }
 
-/* How many experts there are and a token has. Their width is `ffn` where no key says it. */
+/* Qwen2-MoE: the width of the expert that every token has is `ffn` where no key says it. */
+static int read_qwen2moe(const struct maker *m, int64_t ffn, struct err *e)
+{
+	TRY(read_integer(m, "expert_shared_feed_forward_length", false, 1, &ffn, e));
+	set_int(m, "shared_expert_intermediate_size", ffn);
+	json_object_set_new(m->o, "qkv_bias",
+			    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
+	return 0;
+}
+
+/* GLM-4: what chooses and weighs experts, how many every token has, which layers have none. */
+static int read_glm4moe(const struct maker *m, struct err *e)
+{
+	enum { SIGMOID = 2 };
+	const struct gguf_kv *kv = find(m, "expert_weights_norm");
+	int64_t shared = 1, dense = 0, extra = 0, how = SIGMOID;
+	json_t *norm = NULL;
+	TRY(read_integer(m, "expert_shared_count", false, 1, &shared, e));
+	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(read_integer(m, "nextn_predict_layers", false, 0, &extra, e));
+	TRY(read_integer(m, "expert_gating_func", false, 0, &how, e));
+	if (how != 0 && how != SIGMOID)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: '%s.expert_gating_func' is %lld; only 2 (sigmoid) is supported",
+			       m->g->path, m->arch->name, (long long)how);
+	if (kv)
+		TRY(gguf_kv_json(m->g, kv, &norm, e));
+	json_object_set_new(m->o, "norm_topk_prob", json_boolean(json_is_true(norm)));
+	json_decref(norm);
+	set_int(m, "n_shared_experts", shared);
+	set_int(m, "first_k_dense_replace", dense);
+	set_int(m, "num_nextn_predict_layers", extra);
+	json_object_set_new(m->o, "use_qk_norm",
+			    json_boolean(find_tensor(m->g, "blk.0.attn_q_norm.weight") != NULL));
+	return 0;
+}
+
+/* How many experts there are and a token has. Their width is `ffn` where no key says it; where
+ * there are no others, it becomes `ffn`. */
 static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 {
-	int64_t n = 0, used = 0;
+	const enum gguf_experts kind = m->arch->experts;
+	int64_t n = 0, used = 0, width = *ffn_p;
 	TRY(read_integer(m, "expert_count", true, 1, &n, e));
 	TRY(read_integer(m, "expert_used_count", true, 1, &used, e));
-	TRY(read_integer(m, "expert_feed_forward_length", false, 1, ffn_p, e));
+	TRY(read_integer(m, "expert_feed_forward_length", false, 1, &width, e));
 	if (n > GGUF_EXPERTS_MOST || used > n)
 		return err_set(e, ERR_INPUT,
 			       "%s: a token goes to %lld of %lld experts; at most all of them and "
@@ -306,10 +348,20 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 			       m->g->path, (long long)used, (long long)n, GGUF_EXPERTS_MOST);
 	set_int(m, "num_experts", n);
 	set_int(m, "num_experts_per_tok", used);
-	if (m->arch->experts == GGUF_EXPERTS_MLP)
+	if (kind == GGUF_EXPERTS_MLP || kind == GGUF_EXPERTS_QWEN2)
 		json_object_set_new(m->o, "norm_topk_prob", json_boolean(m->arch->whole));
-	if (!strcmp(m->arch->name, "qwen3moe"))
-		set_int(m, "moe_intermediate_size", *ffn_p);
+	if (!strcmp(m->arch->name, "qwen3moe") || kind >= GGUF_EXPERTS_QWEN2)
+		set_int(m, "moe_intermediate_size", width);
+	const struct gguf_tensor *first = find_tensor(m->g, "blk.0.ffn_gate_exps.weight");
+	if (kind == GGUF_EXPERTS_OSS && first && first->type == GGML_MXFP4)
+		json_object_set_new(m->o, "quantization_config",
+				    json_pack("{s:s}", "quant_method", "mxfp4"));
+	if (kind == GGUF_EXPERTS_QWEN2)
+		TRY(read_qwen2moe(m, *ffn_p, e));
+	else if (kind == GGUF_EXPERTS_GLM)
+		TRY(read_glm4moe(m, e));
+	else
+		*ffn_p = width;
 	return 0;
 }
 
@@ -358,6 +410,10 @@ static int make(const struct maker *m, struct err *e)
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
 	set_int(m, "hidden_size", hidden);
 	set_int(m, "intermediate_size", ffn);
+	layers -= json_integer_value(json_object_get(m->o, "num_nextn_predict_layers"));
+	if (layers < 1)
+		return err_set(e, ERR_INPUT, "%s: '%s.block_count' leaves no layer", m->g->path,
+			       m->arch->name);
 	set_int(m, "num_hidden_layers", layers);
 	TRY(read_heads(m, hidden, e));
 	json_object_set_new(m->o, "rms_norm_eps", json_real(eps));

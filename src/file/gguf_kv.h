@@ -32,6 +32,7 @@ void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, a
 struct gguf_shape {
 	const struct gguf_arch *arch;
 	int64_t head_dim, rot, layers, vocab, heads, hidden, ffn, experts;
+	int64_t extra; /* layers behind the last one, that are not written */
 	bool tied;
 	/* Tensors of rot/2 numbers that divide rotary frequencies. */
 	struct {

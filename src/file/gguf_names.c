@@ -25,6 +25,7 @@ static const struct gguf_arch arch[] = {
 	  .model_type = "qwen3_moe",
 	  .experts = GGUF_EXPERTS_MLP,
 	  .whole = true },
+	{ .name = "qwen2moe", .model_type = "qwen2_moe", .experts = GGUF_EXPERTS_QWEN2 },
 	{ .name = "olmoe", .model_type = "olmoe", .experts = GGUF_EXPERTS_MLP, .eps = 1e-5 },
 	{ .name = "gpt-oss",
 	  .model_type = "gpt_oss",
@@ -66,6 +67,14 @@ static const struct gguf_arch arch[] = {
 	  .eps = 1.5625e-7,
 	  .head_dim = 128,
 	  .rotary = 0.5 },
+	{ .name = "glm4moe",
+	  .model_type = "glm4_moe",
+	  .norms = GGUF_NORMS_OSS,
+	  .experts = GGUF_EXPERTS_GLM,
+	  .partial = true,
+	  .with_bias = true,
+	  .eps = 1e-5,
+	  .rotary = 0.5 },
 };
 
 enum {
@@ -75,18 +84,27 @@ enum {
 	GPT = 1 << GGUF_NORMS_OSS,
 	ALL = LLAMA | GEMMA | GLM | GPT
 };
-/* What an architecture has in place of an MLP. */
-enum fused { EITHER, WHOLE, PARTS, EXPERTS, SPARSE, OSS };
+/* What an architecture has as an MLP or in its place. */
+enum {
+	WHOLE = 1,
+	PARTS = 2,
+	EXPERTS = 4,
+	SPARSE = 8,
+	OSS = 16,
+	SHARED = 32, /* an expert that every token has */
+	SHARES = 64, /* several as one */
+	EITHER = ~0
+};
 
-/* Its name in Hugging Face ends without ".weight". */
-static const char sinks[] = "blk.%.attn_sinks";
+/* Their names in Hugging Face end without ".weight" or ".bias". */
+static const char sinks[] = "blk.%.attn_sinks", correction[] = "blk.%.exp_probs_b";
 
 /* `%` stands for the number of the layer, `*` for that of the expert. A row holds for architectures
- * with these norms, and with gate and up as one matrix, as two, either way, or of experts. */
+ * with these norms and one of these kinds of MLP. */
 static const struct {
 	const char *gguf, *hf;
 	int norms;
-	enum fused up;
+	int up;
 } names[] = {
 	{ "token_embd", "model.embed_tokens", ALL, EITHER },
 	{ "output_norm", "model.norm", ALL, EITHER },
@@ -112,6 +130,7 @@ static const struct {
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, PARTS },
 	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
+	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, SHARES },
 	{ "blk.%.ffn_gate_inp", "model.layers.%.mlp.router", ALL, OSS },
 	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, OSS },
 	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, OSS },
@@ -120,6 +139,13 @@ static const struct {
 	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, EXPERTS },
 	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, EXPERTS },
 	{ "blk.%.ffn_down_exps", "model.layers.%.mlp.experts.*.down_proj", ALL, EXPERTS },
+	{ "blk.%.ffn_gate_inp_shexp", "model.layers.%.mlp.shared_expert_gate", ALL, SHARED },
+	{ "blk.%.ffn_gate_shexp", "model.layers.%.mlp.shared_expert.gate_proj", ALL, SHARED },
+	{ "blk.%.ffn_up_shexp", "model.layers.%.mlp.shared_expert.up_proj", ALL, SHARED },
+	{ "blk.%.ffn_down_shexp", "model.layers.%.mlp.shared_expert.down_proj", ALL, SHARED },
+	{ "blk.%.ffn_gate_shexp", "model.layers.%.mlp.shared_experts.gate_proj", ALL, SHARES },
+	{ "blk.%.ffn_up_shexp", "model.layers.%.mlp.shared_experts.up_proj", ALL, SHARES },
+	{ "blk.%.ffn_down_shexp", "model.layers.%.mlp.shared_experts.down_proj", ALL, SHARES },
 	{ "blk.%.ffn_gate_inp", "model.layers.%.block_sparse_moe.gate", ALL, SPARSE },
 	{ "blk.%.ffn_gate_exps", "model.layers.%.block_sparse_moe.experts.*.w1", ALL, SPARSE },
 	{ "blk.%.ffn_up_exps", "model.layers.%.block_sparse_moe.experts.*.w3", ALL, SPARSE },
@@ -128,12 +154,13 @@ static const struct {
 
 static bool holds(const struct gguf_arch *a, size_t i)
 {
-	const enum fused up = a->experts == GGUF_EXPERTS_MLP      ? EXPERTS
-			      : a->experts == GGUF_EXPERTS_SPARSE ? SPARSE
-			      : a->experts == GGUF_EXPERTS_OSS    ? OSS
-			      : a->fused_up                       ? WHOLE
-								  : PARTS;
-	return (names[i].norms & 1 << a->norms) && (names[i].up == EITHER || names[i].up == up);
+	static const int of[] = { [GGUF_EXPERTS_MLP] = EXPERTS,
+				  [GGUF_EXPERTS_SPARSE] = SPARSE,
+				  [GGUF_EXPERTS_OSS] = OSS,
+				  [GGUF_EXPERTS_QWEN2] = EXPERTS | SHARED,
+				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS };
+	const int up = a->experts ? of[a->experts] : a->fused_up ? WHOLE : PARTS;
+	return (names[i].norms & 1 << a->norms) && (names[i].up & up);
 }
 
 const struct gguf_arch *gguf_arch_find(const char *name)
@@ -210,12 +237,20 @@ static void expand_pattern(const char *pattern, const struct match *m, struct bu
 	buf_adds(out, m->tail);
 }
 
+/* How the name in a GGUF ends where that in Hugging Face has no such end; else NULL. */
+static const char *bare_end(size_t i)
+{
+	return names[i].gguf == sinks ? ".weight" : names[i].gguf == correction ? ".bias" : NULL;
+}
+
 bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		if (holds(a, i) && match(name, names[i].gguf, &m) && *m.tail) {
-			m.tail = names[i].gguf == sinks ? "" : m.tail;
+		const char *bare = bare_end(i);
+		if (holds(a, i) && match(name, names[i].gguf, &m) && *m.tail &&
+		    (!bare || !strcmp(m.tail, bare))) {
+			m.tail = bare ? "" : m.tail;
 			expand_pattern(names[i].hf, &m, out);
 			*layer_p = m.layer;
 			return true;
@@ -229,9 +264,9 @@ bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		const bool bare = names[i].gguf == sinks;
-		if (holds(a, i) && match(name, names[i].hf, &m) && bare == !*m.tail) {
-			m.tail = bare ? ".weight" : m.tail;
+		const char *bare = bare_end(i);
+		if (holds(a, i) && match(name, names[i].hf, &m) && (bare != NULL) == !*m.tail) {
+			m.tail = bare ? bare : m.tail;
 			expand_pattern(names[i].gguf, &m, out);
 			*layer_p = m.layer;
 			*expert_p = m.expert;

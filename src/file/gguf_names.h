@@ -25,7 +25,9 @@ enum gguf_experts {
 	GGUF_DENSE,
 	GGUF_EXPERTS_MLP,
 	GGUF_EXPERTS_SPARSE /* Mixtral */,
-	GGUF_EXPERTS_OSS
+	GGUF_EXPERTS_OSS,
+	GGUF_EXPERTS_QWEN2, /* as MLP, and one that every token has */
+	GGUF_EXPERTS_GLM    /* the same, and layers without experts */
 };
 
 enum { GGUF_EXPERTS_MOST = 1024 };

@@ -42,23 +42,35 @@ static int check_layer_types(const struct gguf_maker *m, int64_t every, struct e
 	return 0;
 }
 
+static void maker_bool(const struct gguf_maker *m, const char *name, bool v)
+{
+	char key[128];
+	snprintf(key, sizeof key, "%s.%s", m->s->arch->name, name);
+	if (m->p)
+		pairs_bool(m->p, key, v);
+}
+
 /* How many experts there are and a token has. The width of an expert is `wide`, or else the model's
  * own feed-forward width. */
 static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, int64_t used,
 		       struct err *e)
 {
-	bool whole = m->s->arch->experts != GGUF_EXPERTS_MLP;
+	const enum gguf_experts kind = m->s->arch->experts;
+	bool whole = kind != GGUF_EXPERTS_MLP && kind != GGUF_EXPERTS_QWEN2;
 	TRY(json_opt_int(m->c, m->where, "num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_local_experts", 1, GGUF_EXPERTS_MOST, &n, e));
+	TRY(json_opt_int(m->c, m->where, "n_routed_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_experts_per_tok", 1, n, &used, e));
 	TRY(json_opt_bool(m->c, m->where, "norm_topk_prob", &whole, e));
-	if (whole != m->s->arch->whole)
+	if (kind == GGUF_EXPERTS_GLM)
+		maker_bool(m, "expert_weights_norm", whole);
+	else if (whole != m->s->arch->whole)
 		return no_place(m, "norm_topk_prob", e);
 	m->s->experts = n;
 	maker_u32(m, "expert_count", n);
 	maker_u32(m, "expert_used_count", used);
 	if (wide) {
-		int64_t width = 768;
+		int64_t width = kind == GGUF_EXPERTS_MLP ? 768 : 1408;
 		TRY(json_opt_int(m->c, m->where, wide, 1, INT32_MAX, &width, e));
 		maker_u32(m, "expert_feed_forward_length", width);
 	}
@@ -83,6 +95,45 @@ static int special_qwen(const struct gguf_maker *m, struct err *e)
 	int64_t n = 0;
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
 	return n ? refuse(m, "use_sliding_window", e) : 0;
+}
+
+/* Every layer has experts. */
+static int special_qwen2moe(const struct gguf_maker *m, struct err *e)
+{
+	int64_t shared = 5632, step = 1;
+	bool bias = true;
+	TRY(json_opt_bool(m->c, m->where, "qkv_bias", &bias, e));
+	TRY(json_opt_int(m->c, m->where, "decoder_sparse_step", 1, 1 << 20, &step, e));
+	TRY(json_opt_int(m->c, m->where, "shared_expert_intermediate_size", 1, INT32_MAX, &shared,
+			 e));
+	if (!bias || step > 1 || json_array_size(json_object_get(m->c, "mlp_only_layers")))
+		return no_place(m,
+				!bias      ? "qkv_bias"
+				: step > 1 ? "decoder_sparse_step"
+					   : "mlp_only_layers",
+				e);
+	TRY(put_experts(m, "moe_intermediate_size", 60, 4, e));
+	maker_u32(m, "expert_shared_feed_forward_length", shared);
+	return special_qwen(m, e);
+}
+
+static int special_glm4moe(const struct gguf_maker *m, struct err *e)
+{
+	enum { SIGMOID = 2 };
+	int64_t shared = 1, dense = 1;
+	double scale = 1;
+	m->s->extra = 1;
+	TRY(json_opt_int(m->c, m->where, "num_nextn_predict_layers", 0, 64, &m->s->extra, e));
+	TRY(json_opt_int(m->c, m->where, "num_mtp_layers", 0, 64, &m->s->extra, e));
+	TRY(json_opt_int(m->c, m->where, "n_shared_experts", 1, 64, &shared, e));
+	TRY(json_opt_int(m->c, m->where, "first_k_dense_replace", 0, m->s->layers, &dense, e));
+	TRY(json_opt_num(m->c, m->where, "routed_scaling_factor", 1e-6, 1e6, &scale, e));
+	TRY(put_experts(m, "moe_intermediate_size", 128, 8, e));
+	maker_u32(m, "expert_shared_count", shared);
+	maker_u32(m, "leading_dense_block_count", dense);
+	maker_u32(m, "expert_gating_func", SIGMOID);
+	maker_f32(m, "expert_weights_scale", scale);
+	return 0;
 }
 
 static int special_qwen3moe(const struct gguf_maker *m, struct err *e)
@@ -248,7 +299,8 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "gemma", special_gemma },       { "gemma2", special_gemma2 },
 		{ "gemma3", special_gemma3 },     { "phi3", special_phi3 },
 		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
-		{ "gpt-oss", special_gpt_oss },
+		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
+		{ "glm4moe", special_glm4moe },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		if (!strcmp(rows[i].arch, m->s->arch->name))

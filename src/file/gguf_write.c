@@ -32,6 +32,7 @@ struct plan_tensor {
 	int64_t experts;     /* t and those of the other experts, one after the other; 0: t alone */
 	const char *starred; /* their name in Hugging Face with a star for the number */
 	bool plus_one;       /* as norms of Gemma are stored */
+	bool vector;         /* the only row of a matrix */
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -117,7 +118,7 @@ static int base_type(const struct model_tensor *t)
 static int tensor_type(const struct writer *w, const struct plan_tensor *p)
 {
 	const struct model_tensor *t = p->t;
-	if (t->ndim < 2 || strstr(p->name, ".ffn_gate_inp."))
+	if (t->ndim < 2 || strstr(p->name, ".ffn_gate_inp"))
 		return GGML_F32;
 	return gguf_matrix_type(w->out, &(struct gguf_place){ .name = p->name,
 							      .layer = p->layer,
@@ -158,6 +159,10 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	struct plan_tensor *p = &w->t[w->n];
 	struct buf b = BUF_INIT;
 	int64_t layer = -1, expert = -1;
+	long long at = -1;
+	if (sscanf(t->name, "model.layers.%lld.", &at) == 1 && at >= w->shape.layers &&
+	    at - w->shape.layers < w->shape.extra)
+		return 0;
 	if (is_computed(t->name) || (w->shape.tied && !strcmp(t->name, "lm_head.weight")))
 		return 0;
 	if (!gguf_name_from_hf(w->shape.arch, t->name, &b, &layer, &expert) ||
@@ -187,6 +192,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	    (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
 		p->head_dim = w->shape.head_dim;
 	p->plus_one = w->shape.arch->plus_one && strstr(t->name, "norm.weight");
+	p->vector = strstr(p->name, ".ffn_gate_inp_shexp.") != NULL;
 	if (p->head_dim && t->shape[0] % p->head_dim)
 		return err_set(e, ERR_INPUT,
 			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
@@ -245,12 +251,12 @@ static int write_head(struct writer *w, struct err *e)
 	buf_add(&b, w->pairs.b.p, w->pairs.b.n);
 	for (size_t i = 0; i < w->n; i++) {
 		const struct plan_tensor *p = &w->t[i];
-		int ndim = (p->t ? p->t->ndim : 1) + (p->experts > 0);
+		int ndim = (p->t && !p->vector ? p->t->ndim : 1) + (p->experts > 0);
 		add_u64(&b, strlen(p->name));
 		buf_adds(&b, p->name);
 		add_u32(&b, (uint32_t)ndim);
 		for (int d = ndim - (p->experts > 0); d-- > 0;) /* fastest first */
-			add_u64(&b, p->t ? (uint64_t)p->t->shape[d] : p->count);
+			add_u64(&b, p->t && !p->vector ? (uint64_t)p->t->shape[d] : p->count);
 		if (p->experts)
 			add_u64(&b, (uint64_t)p->experts);
 		add_u32(&b, (uint32_t)p->type);

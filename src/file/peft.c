@@ -23,6 +23,7 @@
 
 #define CONFIG_MAX (16ull << 20)
 #define R_MAX 65536
+#define FUSED_MOST (1 << 26) /* R_MAX for each of 1,024 experts */
 #define PREFIX "base_model.model."
 
 double peft_scale(const struct peft_config *c)
@@ -32,29 +33,38 @@ double peft_scale(const struct peft_config *c)
 
 /* As PEFT's get_pattern_key: the key is the name, or what follows a dot of it. */
 static const struct peft_number *pattern_of(const struct peft_number *p, size_t n,
-					    const char *module)
+					    const char *module, size_t len)
 {
-	const size_t len = strlen(module);
 	for (size_t i = 0; i < n; i++) {
 		const bool whole = p[i].key[0] == '^';
 		const char *key = p[i].key + whole;
 		const size_t k = strlen(key);
-		if (!strcmp(key, module) || (!whole && len > k && module[len - k - 1] == '.' &&
-					     !strcmp(key, module + len - k)))
+		if (len >= k && !strncmp(key, module + len - k, k) &&
+		    (len == k || (!whole && module[len - k - 1] == '.')))
 			return &p[i];
 	}
 	return NULL;
 }
 
+/* A router is a module here, and a parameter ("mlp.gate.weight") for target_parameters. */
+static const struct peft_number *number_of(const struct peft_number *p, size_t n,
+					   const char *module)
+{
+	char name[512];
+	const int len = snprintf(name, sizeof name, "%s.weight", module);
+	const struct peft_number *found = pattern_of(p, n, module, strlen(module));
+	return found || len >= (int)sizeof name ? found : pattern_of(p, n, name, (size_t)len);
+}
+
 int peft_rank_of(const struct peft_config *c, const char *module)
 {
-	const struct peft_number *p = pattern_of(c->rank, c->nrank, module);
+	const struct peft_number *p = number_of(c->rank, c->nrank, module);
 	return p ? (int)p->value : c->r;
 }
 
 double peft_scale_of(const struct peft_config *c, const char *module)
 {
-	const struct peft_number *p = pattern_of(c->alphas, c->nalpha, module);
+	const struct peft_number *p = number_of(c->alphas, c->nalpha, module);
 	const struct peft_config one = { .r = peft_rank_of(c, module),
 					 .alpha = p ? p->value : c->alpha,
 					 .rslora = c->rslora };
@@ -91,6 +101,7 @@ static const char *const free_keys[] = {
 	"rank_pattern",
 	"revision",
 	"target_modules",
+	"target_parameters",
 	"task_type",
 	"use_dora",
 	"use_rslora",
@@ -201,24 +212,25 @@ static int read_layers(const json_t *o, const char *where, struct arena *a, stru
 	return 0;
 }
 
-static int read_save(const json_t *o, const char *where, struct arena *a, struct peft_config *c,
-		     struct err *e)
+static int read_names(const json_t *o, const char *where, const char *key, struct arena *a,
+		      const char ***list_p, size_t *n_p, struct err *e)
 {
-	const json_t *v = json_object_get(o, "modules_to_save");
+	const json_t *v = json_object_get(o, key);
 	if (!v || is_empty(v))
 		return 0;
 	if (!json_is_array(v))
-		return unsupported(where, "modules_to_save", v, e);
-	c->save = arena_alloc(a, json_array_size(v) * sizeof *c->save);
-	if (!c->save)
-		return err_nomem(e, json_array_size(v) * sizeof *c->save, "a list of modules");
+		return unsupported(where, key, v, e);
+	const char **list = arena_alloc(a, json_array_size(v) * sizeof *list);
+	if (!list)
+		return err_nomem(e, json_array_size(v) * sizeof *list, key);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		const char *s = json_string_value(json_array_get(v, i));
 		if (!s)
-			return unsupported(where, "modules_to_save", v, e);
-		if (!(c->save[c->nsave++] = arena_strdup(a, s)))
+			return unsupported(where, key, v, e);
+		if (!(list[(*n_p)++] = arena_strdup(a, s)))
 			return err_nomem(e, strlen(s), "a name");
 	}
+	*list_p = list;
 	return 0;
 }
 
@@ -247,7 +259,8 @@ static int read_config(const char *path, struct arena *a, struct peft_config *c,
 	TRYOUT(read_pattern(o, path, "rank_pattern", R_MAX, a, &c->rank, &c->nrank, e));
 	TRYOUT(read_pattern(o, path, "alpha_pattern", 1e9, a, &c->alphas, &c->nalpha, e));
 	TRYOUT(read_layers(o, path, a, c, e));
-	TRYOUT(read_save(o, path, a, c, e));
+	TRYOUT(read_names(o, path, "modules_to_save", a, &c->save, &c->nsave, e));
+	TRYOUT(read_names(o, path, "target_parameters", a, &c->parameter, &c->nparameter, e));
 	TRYOUT(json_opt_str(o, path, "base_model_name_or_path", &base, e));
 	if (base && !(c->base_model = arena_strdup(a, base)))
 		rc = err_nomem(e, strlen(base), "a name");
@@ -314,6 +327,16 @@ static const struct st_tensor *find(const struct st_file *f, const char *module,
 	return len > 0 && (size_t)len < sizeof name ? st_find(f, name) : NULL;
 }
 
+/* "model.layers.3.mlp.experts", or that of the parameter within: ".base_layer". */
+static bool is_fused(const char *module, size_t n)
+{
+	static const char *const tail[] = { ".mlp.experts", ".mlp.experts.base_layer" };
+	for (size_t i = 0; i < ARRAY_LEN(tail); i++)
+		if (n > strlen(tail[i]) && !strcmp(module + n - strlen(tail[i]), tail[i]))
+			return true;
+	return false;
+}
+
 static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta,
 		     const char *module, size_t n, const struct peft_config *c, struct arena *a,
 		     struct peft_pair *p, struct err *e)
@@ -325,7 +348,10 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 	p->module = arena_strndup(a, module, n);
 	if (!p->module)
 		return err_nomem(e, n, "a name");
-	const int r = p->r = peft_rank_of(c, p->module);
+	p->fused = is_fused(p->module, n);
+	const int r = p->r = p->fused && ta->shape[0] > 0 && ta->shape[0] <= FUSED_MOST
+				     ? (int)ta->shape[0]
+				     : peft_rank_of(c, p->module);
 	p->scale = peft_scale_of(c, p->module);
 	if (ta->ndim != 2 || tb->ndim != 2 || ta->shape[0] != r || tb->shape[1] != r ||
 	    ta->shape[1] < 1 || tb->shape[0] < 1)
@@ -421,12 +447,14 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 		return err_set(e, ERR_INPUT, "%s: %zu magnitude vectors for %zu modules", path,
 			       other - ad->nsaved, na);
 	qsort(ad->pair, ad->npair, sizeof *ad->pair, by_module);
+	size_t named = 0;
 	for (size_t i = 0; i < ad->npair; i++) {
 		const char *dot = strrchr(ad->pair[i].module, '.');
-		ad->cfg.target[i] = dot ? dot + 1 : ad->pair[i].module;
+		if (!ad->pair[i].fused)
+			ad->cfg.target[named++] = dot ? dot + 1 : ad->pair[i].module;
 	}
-	qsort(ad->cfg.target, ad->npair, sizeof *ad->cfg.target, by_text);
-	for (size_t i = 0; i < ad->npair; i++)
+	qsort(ad->cfg.target, named, sizeof *ad->cfg.target, by_text);
+	for (size_t i = 0; i < named; i++)
 		if (!i || strcmp(ad->cfg.target[i], ad->cfg.target[ad->cfg.ntarget - 1]) != 0)
 			ad->cfg.target[ad->cfg.ntarget++] = ad->cfg.target[i];
 	return 0;
@@ -574,6 +602,12 @@ static int write_config(const char *path, const struct peft_config *c, struct er
 		 "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": %s,\n  "
 		 "\"use_rslora\": %s\n}\n",
 		 c->dora ? "true" : "false", c->rslora ? "true" : "false");
+	if (c->nparameter) {
+		b.n -= 3; /* the last brace and what is around it */
+		buf_adds(&b, ",\n  \"target_parameters\": ");
+		put_names(&b, c->parameter, c->nparameter);
+		buf_adds(&b, "\n}\n");
+	}
 	int rc = buf_ok(&b, e);
 	if (!rc)
 		rc = atomic_write_file(path, b.p, b.n, e);

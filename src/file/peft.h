@@ -4,9 +4,10 @@
  *
  * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r],
  * with module as "model.layers.0.self_attn.q_proj"; with DoRA also ".lora_magnitude_vector" [out];
- * and ".weight" of modules that are saved whole (modules_to_save). Fields of adapter_config.json
- * that change the mathematics and are not supported (bias other than "none", fan_in_fan_out,
- * patterns that are regular expressions) are errors that name the field. */
+ * and ".weight" of modules that are saved whole (modules_to_save). A pair on a parameter that has
+ * the matrices of all experts (target_parameters) is read as it is, and marked. Fields of
+ * adapter_config.json that change the mathematics and are not supported (bias other than "none",
+ * fan_in_fan_out, patterns that are regular expressions) are errors that name the field. */
 #ifndef HS_FILE_PEFT_H
 #define HS_FILE_PEFT_H
 
@@ -37,12 +38,15 @@ struct peft_config {
 	size_t nlayer;
 	const char **save; /* modules_to_save */
 	size_t nsave;
+	const char **parameter; /* target_parameters (runtime/adapter_fused.h) */
+	size_t nparameter;
 };
 
 struct peft_pair {
 	const char *module; /* "model.layers.0.self_attn.q_proj" */
 	int64_t in, out;
 	int r;
+	bool fused; /* of all experts of a layer: r is that of an expert times their number */
 	double scale;
 	const float *a, *b; /* [r,in], [out,r] float32 */
 	const float *m;     /* [out]; NULL without DoRA */

@@ -10,6 +10,7 @@
 #include "file/safetensors.h"
 #include "model/mixture.h"
 #include "model/own.h"
+#include "runtime/adapter_fused.h"
 #include "runtime/data_identity.h"
 #include "runtime/loftq.h"
 #include "sched/sched.h"
@@ -66,7 +67,7 @@ static int list_adapter(struct job *j, struct err *e)
 		TRY(add_param(j, &cap, "model.embed_tokens.weight", 2, table, e));
 	for (int64_t i = 0; i < j->model.layers; i++)
 		for (enum linear l = 0; l < LIN_COUNT; l++)
-			for (int64_t x = 0; x < linear_copies(&j->model, l); x++)
+			for (int64_t x = 0; x < linear_copies(&j->model, i, l); x++)
 				TRY(list_pair(j, &cap, i, l, x, e));
 	if (j->opt.lora.save_head)
 		TRY(add_param(j, &cap, "lm_head.weight", 2, table, e));
@@ -598,7 +599,7 @@ static int begin_with_adapter(struct job *j, const char *dir, struct err *e)
 	struct peft_adapter ad;
 	int rc;
 	TRYOUT(job_alloc_state(j, e));
-	TRYOUT(peft_read(dir, &a, &ad, e));
+	TRYOUT(adapter_read(dir, &j->model, &a, &ad, e));
 	TRYOUT(same_adapter(j, &ad, dir, e));
 	for (size_t i = 0; i < ad.npair; i++) {
 		const struct peft_pair *p = &ad.pair[i];

@@ -28,11 +28,11 @@ struct placement {
 	 * follows */
 	const int *members;
 	const int *share; /* [rows] of the group's microbatches (sched_deal); NULL: equal ones */
-	/* [rows] of the group's training state in millionths, whose sum is STATE_WHOLE; NULL: each
-	 * has all of it */
+	/* [rows] millionths of the group's training state, in sum STATE_WHOLE; NULL: all each */
 	const int *state_share;
 	enum sharding sharding; /* of what; without state_share SHARD_NONE */
 	unsigned offload;       /* bits of enum offload */
+	uint64_t expert_cache;  /* bytes; 0: two layers */
 	const char **device;    /* [rows] "cpu" */
 	const char **id;        /* [rows] of the worker; NULL: the device's name stands for it */
 	const char *schedule;

@@ -59,7 +59,7 @@ int decoder_layer(struct tape *t, const struct layer *l, const struct layer_cont
 {
 	struct tensor *a;
 	TRY(attend(t, l, c, h, &h, e));
-	if (!c->stage->cfg.experts)
+	if (!layer_is_mixture(&c->stage->cfg, c->index))
 		return block_mlp(t, l, c, h, y_p, e);
 	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
 	return experts_apply(t, l, c, a, h, y_p, e);

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "tensor/expert_cache.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -90,10 +91,14 @@ static int add_linear(struct stage_builder *b, int layer, enum linear l, int64_t
 	snprintf(name, sizeof name, "%s.bias", module);
 	if (linear_has_bias(&s->cfg, l))
 		TRY(stage_param_add(b, layer, name, 1, dim, false, &out->bias, e));
-	if (!lora_rank(o, layer, l))
-		return 0;
-	TRY(add_lora(b, layer, l, module, &out->lora, e));
-	return o->dora ? add_magnitudes(b, layer, module, out->w, &out->lora, e) : 0;
+	if (lora_rank(o, layer, l)) {
+		TRY(add_lora(b, layer, l, module, &out->lora, e));
+		if (o->dora)
+			TRY(add_magnitudes(b, layer, module, out->w, &out->lora, e));
+	}
+	return s->opt.experts && linear_is_expert(l) && !out->w->trainable && !out->w->gathered
+		       ? expert_cache_take(s->opt.experts, out->w, e)
+		       : 0;
 }
 
 static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, struct layer *l,
@@ -117,15 +122,31 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	static const enum linear order[] = { LIN_QKV,         LIN_Q,
-					     LIN_K,           LIN_V,
-					     LIN_O,           LIN_GATE_UP,
-					     LIN_GATE,        LIN_UP,
-					     LIN_DOWN,        LIN_ROUTER,
-					     LIN_EXPERT_GATE, LIN_EXPERT_UP,
-					     LIN_EXPERT_DOWN, LIN_SPARSE_ROUTER,
-					     LIN_SPARSE_W1,   LIN_SPARSE_W3,
-					     LIN_SPARSE_W2,   LIN_OSS_ROUTER };
+	static const enum linear order[] = { LIN_QKV,
+					     LIN_Q,
+					     LIN_K,
+					     LIN_V,
+					     LIN_O,
+					     LIN_GATE_UP,
+					     LIN_GATE,
+					     LIN_UP,
+					     LIN_DOWN,
+					     LIN_ROUTER,
+					     LIN_EXPERT_GATE,
+					     LIN_EXPERT_UP,
+					     LIN_EXPERT_DOWN,
+					     LIN_SPARSE_ROUTER,
+					     LIN_SPARSE_W1,
+					     LIN_SPARSE_W3,
+					     LIN_SPARSE_W2,
+					     LIN_OSS_ROUTER,
+					     LIN_SHARED_GATE,
+					     LIN_SHARED_UP,
+					     LIN_SHARED_DOWN,
+					     LIN_SHARED_SCORE,
+					     LIN_SHARED_GATES,
+					     LIN_SHARED_UPS,
+					     LIN_SHARED_DOWNS };
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
 		const enum linear i = order[k];
@@ -133,17 +154,23 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 			TRY(add_norm(b, index, NORM_ATTN_OUT, l, e));
 			TRY(add_norm(b, index, NORM_MLP_IN, l, e));
 		}
-		if (!model_has_linear(c, i))
+		if (!layer_has_linear(c, index, i))
 			continue;
-		if (strchr(linear_path(i), '*')) {
+		if (linear_is_expert(i)) {
 			l->experts[i] = mem_array((size_t)c->experts, sizeof *l->experts[i]);
 			if (!l->experts[i])
 				return err_nomem(e, (size_t)c->experts * sizeof *l->experts[i],
 						 "experts");
 		}
-		for (int64_t x = 0; x < linear_copies(c, i); x++)
+		for (int64_t x = 0; x < linear_copies(c, index, i); x++)
 			TRY(add_linear(b, (int)index, i, x,
 				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
+		/* no gradient ever reaches it, so that no optimizer moves it */
+		if (c->router_sigmoid && i == LIN_ROUTER) {
+			snprintf(rest, room, MODEL_CORRECTION);
+			TRY(stage_param_add(b, (int)index, name, 1, &c->experts, false,
+					    &l->correction, e));
+		}
 		if (c->sinks && i == LIN_O) {
 			snprintf(rest, room, "self_attn.sinks");
 			TRY(stage_param_add(b, (int)index, name, 1, &c->heads, false, &l->sinks,
@@ -204,8 +231,9 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	size_t n = layer ? NORM_COUNT + 3 : 3;
+	size_t n = layer ? NORM_COUNT + 4 : 3;
 	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
-		n += 5 * (size_t)linear_copies(c, l);
+		if (model_has_linear(c, l))
+			n += 5 * (size_t)(linear_is_expert(l) ? c->experts : 1);
 	return n;
 }

@@ -19,6 +19,25 @@ static int grouped(struct tape *t, const struct layer *l, const struct layer_con
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
 }
 
+/* y (N,C) = h + the expert that every token has, of x (N,C). A share of it, where the family has
+ * one, is the weight of the only expert of a router by sigmoid. */
+static int shared(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e)
+{
+	const bool gated = c->stage->cfg.shared_gated;
+	struct tensor *gate /* (N,shared) */, *up, *score /* (N,1) */, *weight;
+	struct routing *r;
+	TRY(block_linear(t, l, c, gated ? LIN_SHARED_GATE : LIN_SHARED_GATES, x, NULL, &gate, e));
+	TRY(block_linear(t, l, c, gated ? LIN_SHARED_UP : LIN_SHARED_UPS, x, NULL, &up, e));
+	TRY(op_swiglu_apply(t, gate, up, &gate, e));
+	if (!gated)
+		return block_linear(t, l, c, LIN_SHARED_DOWNS, gate, h, y_p, e);
+	TRY(block_linear(t, l, c, LIN_SHARED_DOWN, gate, NULL, &up, e));
+	TRY(block_linear(t, l, c, LIN_SHARED_SCORE, x, NULL, &score, e));
+	TRY(op_route_apply(t, score, &(struct router){ .k = 1, .sigmoid = true }, &r, &weight, e));
+	return op_unpermute_apply(t, up, weight, h, r, y_p, e);
+}
+
 int experts_route(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *x, struct tensor *h, struct expert_rows *w, struct err *e)
 {
@@ -27,10 +46,18 @@ int experts_route(struct tape *t, const struct layer *l, const struct layer_cont
 				   : m->expert_names == EXPERTS_OSS  ? LIN_OSS_ROUTER
 								     : LIN_ROUTER;
 	struct tensor *logits /* (N,E) */;
+	const struct router how = { .k = m->top_k,
+				    .whole = m->experts_whole,
+				    .sigmoid = m->router_sigmoid,
+				    .scale = (float)m->routed_scale,
+				    .bias = l->correction,
+				    .sums = c->sums,
+				    .count = c->count };
 	w->h = h;
+	if (m->shared)
+		TRY(shared(t, l, c, x, h, &w->h, e));
 	TRY(block_linear(t, l, c, router, x, NULL, &logits, e));
-	TRY(op_route_apply(t, logits, m->top_k, m->experts_whole, c->sums, c->count, &w->r,
-			   &w->weight, e));
+	TRY(op_route_apply(t, logits, &how, &w->r, &w->weight, e));
 	return op_permute_apply(t, x, w->r, &w->rows, e);
 }
 

@@ -4,6 +4,10 @@
  *
  *   p = softmax(m Wrouter)             of each token; its experts are the K likeliest
  *   h = h + sum over these of weight * (act(m Wgate) * m Wup) Wdown, each with its own matrices
+ *   h = h + [sigmoid(m wscore) *] the expert that every token has (Qwen2-MoE, GLM-4)
+ *
+ * GLM-4 has p = sigmoid(m Wrouter), chooses by p + a correction, and multiplies the weights by a
+ * number (DeepSeek-V3, arXiv 2412.19437, equations 12 to 16).
  *
  * Balance (Fedus et al. 2022, arXiv 2101.03961, equations 4 to 6, as transformers joins it over all
  * layers): E * sum over experts of f P, f being the picks of an expert divided by the R rows

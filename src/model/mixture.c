@@ -16,6 +16,7 @@ int mixture_read(const json_t *j, const char *where, const char *count, int64_t 
 	/* transformers writes either name */
 	TRY(json_opt_int(j, where, "num_experts", 1, EXPERTS_MOST, &c->experts, e));
 	TRY(json_opt_int(j, where, "num_local_experts", 1, EXPERTS_MOST, &c->experts, e));
+	TRY(json_opt_int(j, where, "n_routed_experts", 1, EXPERTS_MOST, &c->experts, e));
 	TRY(json_opt_int(j, where, "num_experts_per_tok", 1, EXPERTS_MOST, &c->top_k, e));
 	TRY(json_opt_num(j, where, "router_aux_loss_coef", 0, 1e6, &c->router_loss, e));
 	TRY(json_opt_bool(j, where, "output_router_logits", &asked, e));
@@ -28,12 +29,48 @@ int mixture_read(const json_t *j, const char *where, const char *count, int64_t 
 	return 0;
 }
 
+void mixture_set_dense(struct model_config *c, int64_t i, int64_t width)
+{
+	c->dense_layers += !c->dense[i];
+	c->dense[i] = 1;
+	c->dense_width = width;
+}
+
+int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct model_config *c,
+		       struct err *e)
+{
+	const json_t *list = json_object_get(j, "mlp_only_layers"), *v;
+	int64_t step = 1;
+	size_t k;
+	TRY(json_opt_int(j, where, "decoder_sparse_step", 1, 1 << 20, &step, e));
+	for (int64_t i = 0; i < c->layers; i++)
+		if ((i + 1) % step)
+			mixture_set_dense(c, i, width);
+	json_array_foreach((json_t *)list, k, v)
+	{
+		const int64_t i = json_is_integer(v) ? json_integer_value(v) : -1;
+		if (i < 0 || i >= c->layers)
+			return err_set(e, ERR_INPUT,
+				       "%s: 'mlp_only_layers' names something that is no layer",
+				       where);
+		mixture_set_dense(c, i, width);
+	}
+	return c->dense_layers < c->layers
+		       ? 0
+		       : err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
+}
+
 int mixture_losses(const struct model_config *c, double balance, double z, float *balance_p,
 		   float *z_p, struct err *e)
 {
 	if (!c->experts && (balance > 0 || z > 0))
 		return err_set(e, ERR_USAGE, "%s: a %s model has no router",
 			       balance > 0 ? "router_aux_loss_coef" : "router_z_loss_coef",
+			       c->family);
+	if (c->router_sigmoid && balance > 0)
+		return err_set(e, ERR_USAGE,
+			       "router_aux_loss_coef: a %s model has no such loss, its routers are "
+			       "balanced by the correction of their choice",
 			       c->family);
 	*balance_p = (float)(balance < 0 ? c->router_loss : balance);
 	*z_p = (float)z;

@@ -7,6 +7,13 @@
 
 struct err;
 
+/* decoder_sparse_step and mlp_only_layers of Qwen: every step-th layer has experts, unless it is
+ * one of those; the others have an MLP of `width` numbers. */
+int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct model_config *c,
+		       struct err *e);
+/* Layer `i` has an MLP of `width` numbers. */
+void mixture_set_dense(struct model_config *c, int64_t i, int64_t width);
+
 /* num_experts or num_local_experts (`count` is the model's own word), num_experts_per_tok,
  * router_aux_loss_coef, output_router_logits; and what missing ones mean. */
 int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,

@@ -29,9 +29,19 @@ const struct model_family *model_family_at(size_t i)
 }
 
 static const char *const linear_names[LIN_COUNT] = {
-	"q_proj",    "k_proj",   "v_proj",       "o_proj", "gate_proj", "up_proj",
-	"down_proj", "qkv_proj", "gate_up_proj", "gate",   "gate_proj", "up_proj",
-	"down_proj", "gate",     "w1",           "w3",     "w2",        "router"
+	"q_proj",       "k_proj",
+	"v_proj",       "o_proj",
+	"gate_proj",    "up_proj",
+	"down_proj",    "qkv_proj",
+	"gate_up_proj", "gate",
+	"gate_proj",    "up_proj",
+	"down_proj",    "gate",
+	"w1",           "w3",
+	"w2",           "router",
+	"gate_proj",    "up_proj",
+	"down_proj",    "shared_expert_gate",
+	"gate_proj",    "up_proj",
+	"down_proj",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -50,29 +60,76 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "block_sparse_moe.experts.*.w1",
 						     "block_sparse_moe.experts.*.w3",
 						     "block_sparse_moe.experts.*.w2",
-						     "mlp.router" };
+						     "mlp.router",
+						     "mlp.shared_expert.gate_proj",
+						     "mlp.shared_expert.up_proj",
+						     "mlp.shared_expert.down_proj",
+						     "mlp.shared_expert_gate",
+						     "mlp.shared_experts.gate_proj",
+						     "mlp.shared_experts.up_proj",
+						     "mlp.shared_experts.down_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
 
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
+	const bool dense = !c->experts || c->dense_layers;
 	return l <= LIN_V                     ? !c->fused_qkv
 	       : l == LIN_QKV                 ? c->fused_qkv
 	       : l == LIN_O                   ? true
-	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && !c->experts
-	       : l == LIN_GATE_UP             ? c->fused_gate_up && !c->experts
-	       : l == LIN_DOWN                ? !c->experts
+	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && dense
+	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense
+	       : l == LIN_DOWN                ? dense
 	       : !c->experts                  ? false
+	       : l == LIN_SHARED_SCORE        ? c->shared && c->shared_gated
+	       : l >= LIN_SHARED_GATES        ? c->shared && !c->shared_gated
+	       : l >= LIN_SHARED_GATE         ? c->shared && c->shared_gated
 	       : l == LIN_ROUTER              ? c->expert_names == EXPERTS_MLP
 	       : l == LIN_OSS_ROUTER          ? c->expert_names == EXPERTS_OSS
 	       : l <= LIN_EXPERT_DOWN         ? c->expert_names != EXPERTS_SPARSE
 					      : c->expert_names == EXPERTS_SPARSE;
 }
 
-int64_t linear_copies(const struct model_config *c, enum linear l)
+/* Whether `l` is part of an MLP in a model with experts, or of experts; else each layer has it. */
+static bool is_mlp(enum linear l)
 {
-	return !model_has_linear(c, l) ? 0 : strchr(linear_paths[l], '*') ? c->experts : 1;
+	return l == LIN_GATE || l == LIN_UP || l == LIN_DOWN || l == LIN_GATE_UP;
+}
+
+bool linear_is_router(enum linear l)
+{
+	return l == LIN_ROUTER || l == LIN_SPARSE_ROUTER || l == LIN_OSS_ROUTER ||
+	       l == LIN_SHARED_SCORE;
+}
+
+bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NULL; }
+
+bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l)
+{
+	const bool mixture = layer_is_mixture(c, layer);
+	return model_has_linear(c, l) && (is_mlp(l) ? !mixture : l < LIN_ROUTER || mixture);
+}
+
+int64_t linear_copies(const struct model_config *c, int64_t layer, enum linear l)
+{
+	return !layer_has_linear(c, layer, l) ? 0 : linear_is_expert(l) ? c->experts : 1;
+}
+
+void model_drop_dense(struct model_config *c)
+{
+	memset(c->dense, 0, sizeof c->dense);
+	c->dense_layers = 0;
+}
+
+int64_t linear_total(const struct model_config *c, enum linear l)
+{
+	if (!model_has_linear(c, l))
+		return 0;
+	if (!c->experts || (!is_mlp(l) && l < LIN_ROUTER))
+		return c->layers;
+	return is_mlp(l) ? c->dense_layers
+			 : (c->layers - c->dense_layers) * (linear_is_expert(l) ? c->experts : 1);
 }
 
 void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert)
@@ -104,6 +161,16 @@ const char *linear_behind(enum linear l, const char *name, int64_t *expert_p)
 	return name + n;
 }
 
+bool linear_is_of(enum linear l, const char *module)
+{
+	int64_t expert;
+	int at = 0;
+	if (sscanf(module, "model.layers.%*d.%n", &at) < 0 || !at)
+		return false;
+	const char *tail = linear_behind(l, module + at, &expert);
+	return tail && !*tail;
+}
+
 bool linear_is_quantized(const char *name)
 {
 	int64_t expert;
@@ -113,23 +180,24 @@ bool linear_is_quantized(const char *name)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		const char *tail = linear_behind(l, name + at, &expert);
 		if (tail && !strcmp(tail, ".weight"))
-			return l != LIN_ROUTER && l != LIN_SPARSE_ROUTER && l != LIN_OSS_ROUTER;
+			return !linear_is_router(l);
 	}
 	return false;
 }
 
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 {
-	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
+		      mlp = c->experts ? c->dense_width : c->intermediate;
 	const int64_t dims[LIN_COUNT][2] = { { q, c->hidden },
 					     { kv, c->hidden },
 					     { kv, c->hidden },
 					     { c->hidden, q },
-					     { c->intermediate, c->hidden },
-					     { c->intermediate, c->hidden },
-					     { c->hidden, c->intermediate },
+					     { mlp, c->hidden },
+					     { mlp, c->hidden },
+					     { c->hidden, mlp },
 					     { q + 2 * kv, c->hidden },
-					     { 2 * c->intermediate, c->hidden },
+					     { 2 * mlp, c->hidden },
 					     { c->experts, c->hidden },
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
@@ -138,7 +206,14 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
 					     { c->hidden, c->intermediate },
-					     { c->experts, c->hidden } };
+					     { c->experts, c->hidden },
+					     { c->shared, c->hidden },
+					     { c->shared, c->hidden },
+					     { c->hidden, c->shared },
+					     { 1, c->hidden },
+					     { c->shared, c->hidden },
+					     { c->shared, c->hidden },
+					     { c->hidden, c->shared } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -173,7 +248,7 @@ bool linear_has_bias(const struct model_config *c, enum linear l)
 	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias
 	       : l == LIN_O               ? c->o_bias
 	       : l <= LIN_GATE_UP         ? c->mlp_bias
-					  : c->expert_bias;
+					  : c->expert_bias && l < LIN_SHARED_GATE;
 }
 
 static int64_t own_parameters(const struct own_model *m, bool products)
@@ -188,46 +263,59 @@ static int64_t own_parameters(const struct own_model *m, bool products)
 	return n;
 }
 
+/* In all layers, of experts all or those of a token. */
 static int64_t copies_of(const struct model_config *c, enum linear l, bool active)
 {
-	const int64_t n = linear_copies(c, l);
-	return active && n && strchr(linear_paths[l], '*') ? c->top_k : n;
+	const int64_t n = linear_total(c, l);
+	return active && n && linear_is_expert(l) ? n / c->experts * c->top_k : n;
 }
 
-/* Of a layer, with all experts or those of a token. */
-static int64_t layer_parameters(const struct model_config *c, bool active)
+/* Of all layers, with all experts or those of a token. */
+static int64_t layers_parameters(const struct model_config *c, bool active)
 {
 	int64_t n = 0;
-	if (c->own.n) /* they differ: the mean */
-		return own_parameters(&c->own, false) / c->layers;
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->hidden : 0;
 	n += c->sinks ? c->heads : 0;
 	if (c->qk_norm)
 		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
+	n *= c->layers;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
 		n += copies_of(c, l, active) *
 		     (dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0));
 	}
-	return n;
+	return n + (c->router_sigmoid ? (c->layers - c->dense_layers) * c->experts : 0);
 }
 
-int64_t model_layer_parameters(const struct model_config *c) { return layer_parameters(c, false); }
+int64_t model_layer_parameters(const struct model_config *c)
+{
+	return (c->own.n ? own_parameters(&c->own, false) : layers_parameters(c, false)) /
+	       c->layers;
+}
+
+double model_expert_bytes(const struct model_config *c, bool quantize, bool double_quant,
+			  enum dtype act)
+{
+	const double each = c->experts_mx ? 0.5 + 1.0 / 32
+			    : quantize    ? 0.5 + (double_quant ? 1 : 4) / 64.0
+					  : (double)dtype_size(act);
+	return 3 * (double)(c->experts * c->hidden * c->intermediate) * each;
+}
 
 int64_t model_active_parameters(const struct model_config *c)
 {
-	return model_parameters(c) -
-	       c->layers * (layer_parameters(c, false) - layer_parameters(c, true));
+	return c->own.n ? model_parameters(c)
+			: model_parameters(c) - layers_parameters(c, false) +
+				  layers_parameters(c, true);
 }
 
 int64_t model_parameters(const struct model_config *c)
 {
 	if (c->own.n)
 		return own_parameters(&c->own, false);
-	return c->layers * model_layer_parameters(c) + c->hidden +
-	       c->vocab * c->hidden * (c->tied ? 1 : 2);
+	return layers_parameters(c, false) + c->hidden + c->vocab * c->hidden * (c->tied ? 1 : 2);
 }
 
 int64_t model_matmul_parameters(const struct model_config *c)
@@ -238,7 +326,7 @@ int64_t model_matmul_parameters(const struct model_config *c)
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
-		n += c->layers * copies_of(c, l, true) * dim[0] * dim[1];
+		n += copies_of(c, l, true) * dim[0] * dim[1];
 	}
 	return n;
 }
@@ -430,6 +518,9 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 			       where, (long long)c.hidden, (long long)c.heads, MODEL_HEAD_DIM_MOST);
 	TRY(rope_read(j, f, where, &c, e));
 	TRY(f->read(j, where, &c, e));
+	const char *method = json_string_value(
+		json_object_get(json_object_get(j, "quantization_config"), "quant_method"));
+	c.experts_mx = method && !strcmp(method, "mxfp4");
 	*c_p = c;
 	return 0;
 }
@@ -449,8 +540,10 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 		return 0;
 	long long parsed = -1;
 	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 ||
-	    parsed >= c->layers)
+	    parsed >= c->layers + c->extra_layers)
 		return -1;
+	if (parsed >= c->layers)
+		return 0;
 	const char *rest = name + at;
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++) {
 		const char *norm = layer_norm_name(c, k);
@@ -462,10 +555,12 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 		return c->qk_norm ? 1 : -1;
 	if (!strcmp(rest, "self_attn.sinks"))
 		return c->sinks ? 1 : -1;
+	if (!strcmp(rest, MODEL_CORRECTION))
+		return c->router_sigmoid && layer_is_mixture(c, parsed) ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t expert;
 		const char *tail = linear_behind(l, rest, &expert);
-		const bool there = tail && expert < linear_copies(c, l);
+		const bool there = tail && expert < linear_copies(c, parsed, l);
 		if (tail && !strcmp(tail, ".weight"))
 			return there ? 1 : -1;
 		if (tail && !strcmp(tail, ".bias"))

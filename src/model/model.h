@@ -8,6 +8,7 @@
 #ifndef HS_MODEL_MODEL_H
 #define HS_MODEL_MODEL_H
 
+#include "base/dtype.h"
 #include "model/own_spec.h"
 
 #include <jansson.h>
@@ -16,6 +17,9 @@
 #include <stdint.h>
 
 struct err;
+
+/* The correction of a router's choice, behind "model.layers.3.". */
+#define MODEL_CORRECTION "mlp.gate.e_score_correction_bias"
 
 enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512, ROPE_TABLES = 2 };
 
@@ -40,7 +44,14 @@ enum linear {
 	LIN_SPARSE_W1,
 	LIN_SPARSE_W3,
 	LIN_SPARSE_W2,
-	LIN_OSS_ROUTER, /* as gpt-oss names it */
+	LIN_OSS_ROUTER,  /* as gpt-oss names it */
+	LIN_SHARED_GATE, /* of the expert that every token has, as Qwen2-MoE names it */
+	LIN_SHARED_UP,
+	LIN_SHARED_DOWN,
+	LIN_SHARED_SCORE, /* the logit of its share */
+	LIN_SHARED_GATES, /* as GLM-4 names them: several as one */
+	LIN_SHARED_UPS,
+	LIN_SHARED_DOWNS,
 	LIN_COUNT
 };
 
@@ -76,13 +87,27 @@ struct model_config {
 	double embed_scale, residual_scale, attn_scale, logit_scale;
 	bool embed_rounded; /* embed_scale is rounded to the dtype of activations */
 	/* A mixture: `experts` of F numbers in place of an MLP, of which a token has the `top_k`
-	 * likeliest; their weights are probabilities, `whole` divided by their sum. 0: dense */
+	 * likeliest; their weights are probabilities, `whole` divided by their sum, times
+	 * routed_scale (0: 1). 0: dense */
 	int64_t experts, top_k;
 	bool experts_whole;
 	enum expert_names expert_names;
+	/* Of GLM-4: a probability is the sigmoid of a logit, and what is chosen by has a correction
+	 * added, a vector of each layer without a gradient */
+	bool router_sigmoid;
+	double routed_scale;
+	/* Beside them an expert of so many numbers that every token has, 0: none; gated: times the
+	 * sigmoid of a logit (Qwen2-MoE) */
+	int64_t shared;
+	bool shared_gated;
+	/* Layers that have an MLP of dense_width numbers instead, and how many they are */
+	uint8_t dense[MODEL_LAYERS_MOST];
+	int64_t dense_layers, dense_width;
+	/* Layers behind the last one in the files, that predict further tokens and are not read */
+	int64_t extra_layers;
 	/* Of gpt-oss: biases of router and experts, a gain and a limit in the SwiGLU (0: none), a
 	 * sink for each head */
-	bool expert_bias;
+	bool expert_bias, experts_mx; /* mx: the files have their matrices in MXFP4 */
 	double swiglu_alpha, swiglu_limit;
 	bool sinks;
 	/* factor on the loss that balances experts, where the model's configuration has one */
@@ -138,6 +163,9 @@ int64_t model_parameters(const struct model_config *c);
 int64_t model_active_parameters(const struct model_config *c);
 int64_t model_matmul_parameters(const struct model_config *c);
 int64_t model_layer_parameters(const struct model_config *c);
+/* Bytes of the matrices of a layer's experts, frozen, as a device stores them. */
+double model_expert_bytes(const struct model_config *c, bool quantize, bool double_quant,
+			  enum dtype act);
 
 /* Numbers a row has between layer index-1 and layer `index`, from 0 to c->layers. */
 int64_t model_width(const struct model_config *c, int64_t index);
@@ -157,18 +185,33 @@ const char *linear_name(enum linear l); /* "q_proj" */
 /* "self_attn.q_proj"; a star stands for the number of the expert */
 const char *linear_path(enum linear l);
 /* How many a layer has of this module: 1, or one for each expert; 0: none. */
-int64_t linear_copies(const struct model_config *c, enum linear l);
+int64_t linear_copies(const struct model_config *c, int64_t layer, enum linear l);
+/* Of all layers together. */
+int64_t linear_total(const struct model_config *c, enum linear l);
 /* "model.layers.3.mlp.experts.5.gate_proj" */
 enum { LINEAR_MODULE = 96 };
 void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert);
 /* What follows the path of `l` in a name behind "model.layers.3."; NULL: another module. */
 const char *linear_behind(enum linear l, const char *name, int64_t *expert_p);
+/* Whether `module` ("model.layers.3.mlp.up_proj") is one of these. */
+bool linear_is_of(enum linear l, const char *module);
 /* Whether the weight `name` ("model.layers.3.mlp.up_proj.weight") is one of those that are put into
  * 4 bits: all linear ones of layers but routers. */
 bool linear_is_quantized(const char *name);
+bool linear_is_expert(enum linear l); /* each expert has one */
+bool linear_is_router(enum linear l); /* gives logits of experts: never in 4 bits */
 /* [out, in]; [0, 0] where the model does not have this module */
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]);
+/* Whether any layer, or this one, has the module. */
 bool model_has_linear(const struct model_config *c, enum linear l);
+bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l);
+/* All layers have experts, where any has. */
+void model_drop_dense(struct model_config *c);
+/* Whether this layer has experts. */
+static inline bool layer_is_mixture(const struct model_config *c, int64_t layer)
+{
+	return c->experts && !c->dense[layer];
+}
 /* "input_layernorm"; NULL: no norm there */
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
 /* Width of the norm on q (LIN_Q) and k (LIN_K). */

@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_qwen3_moe.c - Qwen3-MoE: the attention of Qwen3, experts in every layer. */
+/* model_qwen3_moe.c - Qwen3-MoE: the attention of Qwen3, experts in place of MLPs. */
 #include "model/mixture.h"
 
 #include "base/err.h"
 #include "base/json.h"
 #include "model/window.h"
 
-/* Every layer must have experts. */
-static int check_layers(const json_t *j, const char *where, struct err *e)
-{
-	int64_t step = 1;
-	TRY(json_opt_int(j, where, "decoder_sparse_step", 1, 1 << 20, &step, e));
-	if (step != 1)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'decoder_sparse_step' is %lld; only 1 is supported", where,
-			       (long long)step);
-	if (json_array_size(json_object_get(j, "mlp_only_layers")))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'mlp_only_layers' names layers; only none is supported", where);
-	return 0;
-}
-
 static int read_qwen3_moe(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
 	c->qk_norm = true;
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	c->o_bias = c->qkv_bias;
-	TRY(check_layers(j, where, e));
+	TRY(mixture_read_dense(j, where, c->intermediate, c, e));
 	c->intermediate = 768;
 	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
 	TRY(json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e));

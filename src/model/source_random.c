@@ -5,7 +5,10 @@
 #include "model/own.h"
 #include "model/source.h"
 
+#include "base/err.h"
+#include "base/mem.h"
 #include "base/rng.h"
+#include "file/fused.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,15 +33,21 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
 		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
 	int at = 0;
-	if (sscanf(name, "model.layers.%*d.%n", &at) < 0)
+	long long layer = 0;
+	if (sscanf(name, "model.layers.%lld.%n", &layer, &at) < 0)
 		return 0;
+	if (at && !strcmp(name + at, MODEL_CORRECTION))
+		t->shape[0] = c->experts;
 	for (enum linear l = 0; at && l < LIN_COUNT; l++) {
 		int64_t expert;
-		if (!linear_behind(l, name + at, &expert) || expert >= linear_copies(c, l))
+		const char *tail = linear_behind(l, name + at, &expert);
+		if (!tail || (strcmp(tail, ".weight") && strcmp(tail, ".bias")) ||
+		    layer >= c->layers || expert >= linear_copies(c, layer, l))
 			continue;
 		linear_dims(c, l, t->shape);
-		if (!strstr(name, ".bias"))
+		if (tail[1] == 'w')
 			t->ndim = 2;
+		t->nf4 = t->ndim == 2 && c->experts_mx && linear_is_expert(l);
 	}
 	return 1;
 }
@@ -55,7 +64,7 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	}
 	find_tensor(ctx, name, &t, e);
 	if (t.ndim == 1) {
-		float v = strstr(name, ".bias") ? 0 : 1 - c->norm_plus;
+		float v = strstr(name, "bias") ? 0 : 1 - c->norm_plus;
 		for (int64_t i = 0; i < rows; i++)
 			dst[i] = v;
 		return 0;
@@ -69,15 +78,52 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	return 0;
 }
 
+/* Of the tensor that is being read: one at a time. */
+static _Thread_local uint8_t *parts;
+
 static void drop_tensor(void *ctx, const char *name)
 {
 	(void)ctx;
 	(void)name;
+	mem_free(parts);
+	parts = NULL;
+}
+
+/* A matrix in MXFP4 (file/fused.h). */
+static int random_nf4(void *ctx, const char *name, struct nf4_parts *q, struct err *e)
+{
+	enum { SCALE = 121 }; /* 2^-6 */
+	struct source_tensor t;
+	find_tensor(ctx, name, &t, e);
+	const uint64_t n = (uint64_t)(t.shape[0] * t.shape[1]), blocks = n / MX_BLOCK,
+		       nested = (blocks + NF4_BLOCK2 - 1) / NF4_BLOCK2;
+	drop_tensor(ctx, name);
+	parts = mem_alloc(nested * 4 + n / 2 + blocks);
+	if (!parts)
+		return err_nomem(e, nested * 4 + n / 2 + blocks, name);
+	float *ones = (float *)(void *)parts;
+	uint8_t *packed = parts + nested * 4;
+	for (uint64_t i = 0; i < nested; i++)
+		ones[i] = 1;
+	const uint64_t key = (unsigned char)name[strlen(name) / 2];
+#pragma omp parallel for schedule(static)
+	for (uint64_t i = 0; i < n / 2; i++)
+		packed[i] = (uint8_t)rng_mix64(key ^ i);
+	memset(packed + n / 2, SCALE, blocks);
+	*q = (struct nf4_parts){ .packed = packed,
+				 .absmax8 = packed + n / 2,
+				 .code = mx_code,
+				 .code2 = mx_scales(),
+				 .absmax2 = ones,
+				 .block = MX_BLOCK };
+	return 0;
 }
 
 struct weight_source source_random(const struct model_config *c)
 {
-	return (struct weight_source){
-		.ctx = (void *)c, .find = find_tensor, .read = read_random, .drop = drop_tensor
-	};
+	return (struct weight_source){ .ctx = (void *)c,
+				       .find = find_tensor,
+				       .read = read_random,
+				       .nf4 = random_nf4,
+				       .drop = drop_tensor };
 }

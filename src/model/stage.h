@@ -64,11 +64,12 @@ struct stage_options {
 	const struct expert_deal *deal;
 	int place;
 	bool only_experts;
+	struct expert_cache *experts; /* MAY: takes frozen experts; outlives the stage */
 };
 
 struct layer {
 	/* NULL: the family has none there */
-	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks;
+	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks, *correction;
 	struct linear_part lin[LIN_COUNT];
 	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */
 };

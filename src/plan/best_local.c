@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tensor/state_cut.h"
 #include "plan/search.h"
 
 static const double slack[] = { 1, 1.02, 1.06, 1.15, 1.3, 1.6, 2, 3, 1e9 };
@@ -63,8 +64,10 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
 	const double ends = end && kind->sched->forwards_first ? (M - 1) * r->head_kept[d] : 0;
+	const bool away = (s->o->offload & OFFLOAD_EXPERTS) && !p->device[d].on_host;
 	double left = s->c.limit[d] - fixed - ends,
-	       each = p->layer_gib + state * p->layer_state_gib, head = end ? r->head_work[d] : 0;
+	       each = p->layer_gib - (away ? p->expert_gib : 0) + state * p->layer_state_gib,
+	       head = end ? r->head_work[d] : 0;
 	int chunks = alone ? 1 : kind->chunks;
 
 	out->time = r->f[d] + r->b[d];

@@ -133,8 +133,9 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 				 : sched_in_flight_alone(q->sched, q->stages, q->chunks,
 							 q->microbatches, stage);
 	const double pieces = 1 + p->device[device].rounding;
-	double weights = n * p->layer_gib, state = n * p->layer_state_gib, work = mr->work[device],
-	       kept, edge = mr->boundary_gib;
+	double weights = n * p->layer_gib - cost_offloaded_experts(c, device, n),
+	       state = n * p->layer_state_gib, work = mr->work[device], kept,
+	       edge = mr->boundary_gib;
 
 	/* what it keeps is counted with the microbatches in flight */
 	if (!recompute || cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
@@ -233,6 +234,8 @@ double cost_host_gib(const struct cost *c, const struct cost_row *r, const struc
 		gib += hosted ? share * values : 0;
 		gib += updates ? share * (state + trained) : 0;
 	}
+	if (cost_offloads(c, device, OFFLOAD_EXPERTS))
+		gib += n * p->expert_gib;
 	if (updates || (hosted && cost_trains_all(p))) /* what updates need while they run */
 		gib += 4.0 / 1024;
 	if (cost_offloads(c, device, OFFLOAD_ACTIVATIONS))

@@ -2,6 +2,8 @@
 /* cost_parts.c - see cost_parts.h. */
 #include "plan/cost_parts.h"
 
+#include <math.h>
+
 #define GIB 1073741824.0
 
 int cost_members(const struct pipe *q, int stage)
@@ -64,6 +66,14 @@ enum sum_order cost_order(const struct cost *c) { return c->o->order ? c->o->ord
 bool cost_offloads(const struct cost *c, int device, unsigned what)
 {
 	return (c->o->offload & what) && !c->p->device[device].on_host;
+}
+
+double cost_offloaded_experts(const struct cost *c, int device, int n)
+{
+	const double all = n * c->p->expert_gib, slots = c->o->expert_cache_gib > 0
+								 ? c->o->expert_cache_gib
+								 : 2 * c->p->expert_gib;
+	return cost_offloads(c, device, OFFLOAD_EXPERTS) ? fmax(all - slots, 0) : 0;
 }
 
 double cost_state_gib(const struct cost *c, const struct pipe *q, int stage)

@@ -28,6 +28,8 @@ bool cost_trains_all(const struct profile *p);
 double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v);
 /* Whether a device has this in the memory of its host (enum offload). */
 bool cost_offloads(const struct cost *c, int device, unsigned what);
+/* What n layers have less on a device whose experts are offloaded: all but the slots. */
+double cost_offloaded_experts(const struct cost *c, int device, int n);
 /* Of all that is trained in a stage: gradients, optimizer states, float32 copies. */
 double cost_state_gib(const struct cost *c, const struct pipe *q, int stage);
 /* What member i of a stage's group loses of its computing to its own messages, where it is a

@@ -15,7 +15,8 @@
 
 #define GIB 1073741824.0
 #define NF4_BYTES (0.5 + 1.0 / 64) /* a number of a matrix: 4 bits, and 8 for each block of 64 */
-#define LOGITS_BYTES (24 << 20)    /* tensor/op_loss.c */
+#define MX_BYTES (0.5 + 1.0 / 32 + 1.0 / 2048) /* the same, of 32; and 32 for each 256 blocks */
+#define LOGITS_BYTES (24 << 20)                /* tensor/op_loss.c */
 
 static int from_shape(const struct description *d, struct model_config *c, struct err *e)
 {
@@ -90,7 +91,8 @@ static int adapters(const struct description *d, const struct model_config *c, d
 		if (!o.target[l])
 			continue;
 		linear_dims(c, l, dim);
-		*n_p += (double)(linear_copies(c, l) * d->lora_r * (dim[0] + dim[1]));
+		*n_p += (double)(linear_total(c, l) * d->lora_r * (dim[0] + dim[1])) /
+			(double)c->layers;
 		if (at < cap)
 			at += (size_t)snprintf(text + at, cap - at, " %s", linear_name(l));
 	}
@@ -104,7 +106,7 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 		   struct err *e)
 {
 	const double bytes = profile_dtype_bytes(p);
-	double table, matrices = 0, lora = 0, state;
+	double table, saved = 0, lora = 0, state; /* saved: by 4 bits, in a layer */
 	char training[256] = "full, adamw";
 
 	TRY(d->has_shape ? from_shape(d, c, e) : from_files(d, c, e));
@@ -113,7 +115,12 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
-		matrices += (double)linear_copies(c, l) * (double)dim[0] * (double)dim[1];
+		const double numbers = (double)linear_total(c, l) * (double)dim[0] *
+				       (double)dim[1] / (double)c->layers;
+		if (c->experts_mx && linear_is_expert(l))
+			saved += numbers * (bytes - MX_BYTES);
+		else if (d->adapter == ADAPTER_QLORA && !linear_is_router(l))
+			saved += numbers * (bytes - NF4_BYTES);
 	}
 	table = (double)c->vocab * (double)c->hidden;
 	p->model = arena_strdup(&p->mem, d->base_model                     ? d->base_model
@@ -129,9 +136,12 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	p->parameters_per_layer = (double)model_layer_parameters(c);
 	p->embedding_parameters = table;
 	p->head_parameters = (double)c->hidden + (c->tied ? 0 : table);
-	p->layer_gib = (p->parameters_per_layer * bytes + lora * 4) / GIB;
-	if (d->adapter == ADAPTER_QLORA)
-		p->layer_gib -= matrices * (bytes - NF4_BYTES) / GIB;
+	p->layer_gib = (p->parameters_per_layer * bytes + lora * 4 - saved) / GIB;
+	if (c->experts && d->adapter != ADAPTER_NONE)
+		p->expert_gib = (double)(c->layers - c->dense_layers) / (double)c->layers *
+				model_expert_bytes(c, d->adapter == ADAPTER_QLORA, true,
+						   bytes < 4 ? DT_BF16 : DT_F32) /
+				GIB;
 	p->embedding_gib = table * bytes / GIB;
 	p->head_gib = (table + (double)c->hidden) * bytes / GIB;
 	/* gradient and two moments, and where values have 16 bits those in float32 */
@@ -148,16 +158,17 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	return 0;
 }
 
-/* Which inputs of the feed-forward matrices stay for backward: all where matrices are trained, else
- * those of matrices with adapters (block_mlp()). */
+/* Which inputs of the feed-forward matrices stay for backward: all where matrices are trained, and
+ * of experts, else those of matrices with adapters (block_mlp()). */
 static void kept_inputs(const struct description *d, const struct model_config *c, bool *in_p,
 			bool *down_p)
 {
 	struct lora_options o = { .r = d->lora_r };
 	struct err ignored = { 0 };
 	*in_p = *down_p = true;
-	if (d->adapter == ADAPTER_NONE || lora_targets(c, d->lora_target_modules.item,
-						       d->lora_target_modules.n, &o, &ignored) < 0)
+	if (d->adapter == ADAPTER_NONE || c->experts ||
+	    lora_targets(c, d->lora_target_modules.item, d->lora_target_modules.n, &o, &ignored) <
+		    0)
 		return;
 	*in_p = o.target[LIN_GATE] || o.target[LIN_UP] || o.target[LIN_GATE_UP];
 	*down_p = o.target[LIN_DOWN];
@@ -173,7 +184,8 @@ void describe_memory(const struct description *d, const struct profile *p,
 		     k = c->experts ? (double)c->top_k
 				    : 1, /* rows of a token, of experts both sides */
 		own = c->experts ? 2 * k * C * bytes + 8 * (double)c->experts : 0,
-		     all = T * ((6 * C + 2 * kv + 3 * k * F) * bytes + own + 4 * (double)c->heads),
+		     wide = k * F + (double)c->shared,
+		     all = T * ((6 * C + 2 * kv + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = fmin(fmax(floor(LOGITS_BYTES / (4.0 * (double)c->vocab)), 128), 1024);
 

@@ -59,9 +59,9 @@ unsigned plan_offload_at(const struct profile *p, int k)
 
 void plan_offload_text(unsigned offload, char *out, size_t n)
 {
-	static const char *const name[] = { "activations", "optimizer", "parameters" };
+	static const char *const name[] = { "activations", "optimizer", "parameters", "experts" };
 	size_t at = (size_t)snprintf(out, n, "[");
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		if (offload & (1u << i) && at < n)
 			at += (size_t)snprintf(out + at, n - at, "%s%s", at > 1 ? ", " : "",
 					       name[i]);

@@ -85,7 +85,8 @@ struct plan_options {
 	 * of plan_offload_at() with which a plan fits, where none does without */
 	unsigned offload;
 	bool offload_auto;
-	enum sum_order order; /* of gradients; 0: fast */
+	double expert_cache_gib; /* of a device, for experts that are offloaded; 0: of two layers */
+	enum sum_order order;    /* of gradients; 0: fast */
 	/* forward passes of layers, and of the head, for each that is trained; 0: 1 */
 	double forwards, head_forwards;
 	/* instead: exact where its memory fits and its step takes at most 5 % longer, else fast */

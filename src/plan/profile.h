@@ -210,6 +210,7 @@ struct profile {
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
 		head_state_gib;
+	double expert_gib;     /* of layer_gib: frozen matrices of experts; 0: none */
 	double gradient_share; /* of the state; 0: a third (profile_gradients) */
 	struct curve fullest;  /* without any: 1 (profile_fullest) */
 	double wire_bytes, step_ms;

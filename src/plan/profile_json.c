@@ -321,6 +321,7 @@ static int read_model(struct profile *p, const json_t *doc, const char *where, s
 	TRY(json_opt_num(o, at, "embedding_parameters", 0, 1e15, &p->embedding_parameters, e));
 	TRY(json_opt_num(o, at, "head_parameters", 0, 1e15, &p->head_parameters, e));
 	TRY(json_opt_num(o, at, "layer_gib", 0, MAX_GIB, &p->layer_gib, e));
+	TRY(json_opt_num(o, at, "expert_gib", 0, MAX_GIB, &p->expert_gib, e));
 	TRY(json_opt_num(o, at, "embedding_gib", 0, MAX_GIB, &p->embedding_gib, e));
 	TRY(json_opt_num(o, at, "head_gib", 0, MAX_GIB, &p->head_gib, e));
 	TRY(json_opt_num(o, at, "gradient_share", 0, 1, &p->gradient_share, e));
@@ -588,6 +589,8 @@ void profile_write(const struct profile *p, struct buf *b)
 	put_num(b, "embedding_parameters", p->embedding_parameters);
 	put_num(b, "head_parameters", p->head_parameters);
 	put_num(b, "layer_gib", p->layer_gib);
+	if (p->expert_gib > 0)
+		put_num(b, "expert_gib", p->expert_gib);
 	put_num(b, "embedding_gib", p->embedding_gib);
 	put_num(b, "head_gib", p->head_gib);
 	put_num(b, "layer_state_gib", p->layer_state_gib);

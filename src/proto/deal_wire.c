@@ -36,6 +36,11 @@ static int check_layer(const struct plan_message *p, int stage, int64_t layer, s
 {
 	const struct expert_deal *d = &p->deal;
 	const int group = crew_group_size(&p->crew, stage);
+	if (!layer_is_mixture(&p->cfg, layer))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "'experts' in shard_plan: layer %lld of this model has an MLP and "
+			       "no experts that other members could have",
+			       (long long)layer);
 	for (int64_t x = 0; x < d->experts; x++)
 		if (deal_place(d, layer, x) >= group)
 			return err_set(e, ERR_PROTOCOL,

@@ -56,6 +56,7 @@ static void put_plan(struct wire_writer *w, const struct plan_message *p, const 
 	wire_put_str(w, p->reducer);
 	wire_put_u8(w, (uint8_t)p->sharding);
 	wire_put_u8(w, (uint8_t)p->offload);
+	wire_put_u64(w, p->expert_cache);
 	wire_put_u8(w, p->trace);
 	wire_put_u8(w, p->offered);
 	wire_put_f64(w, p->progress);
@@ -149,8 +150,7 @@ static int check_sharding(const struct plan_message *p, struct err *e)
 		return err_set(e, ERR_PROTOCOL, "PLAN: sharding %d", p->sharding);
 	if (p->sharding == SHARD_PARAMETERS && !(s && s->gathers))
 		return err_set(e, ERR_PROTOCOL, "PLAN: '%s' cannot gather values", p->schedule);
-	if (p->offload > (OFFLOAD_ACTIVATIONS | OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS) ||
-	    ((p->offload & OFFLOAD_PARAMETERS) && !(s && s->gathers)))
+	if (p->offload > OFFLOAD_ALL || ((p->offload & OFFLOAD_PARAMETERS) && !(s && s->gathers)))
 		return err_set(e, ERR_PROTOCOL, "PLAN: offload %u with '%s'", p->offload,
 			       p->schedule);
 	if (p->sharding && o && o->cut == CUT_NONE)
@@ -264,6 +264,7 @@ static int get_plan(struct wire_reader *r, struct plan_message *p, struct err *e
 	wire_get_str(r, p->reducer, sizeof p->reducer);
 	p->sharding = wire_get_u8(r);
 	p->offload = wire_get_u8(r);
+	p->expert_cache = wire_get_u64(r);
 	p->trace = wire_get_u8(r);
 	p->offered = wire_get_u8(r);
 	p->progress = wire_get_f64(r);
@@ -507,123 +508,6 @@ int step_read(const void *p, size_t n, struct step_message *m_p, struct err *e)
 	m_p->s.scale = (float)wire_get_f64(&r);
 	m_p->record = wire_get_bytes(&r, &m_p->nrecord);
 	return wire_read_end(&r, "STEP", e);
-}
-
-/* ---- STEPPED, CLOCK ---- */
-
-enum { SPAN_BYTES = 30 };
-/* so that sums and differences of times do not overflow */
-static const int64_t time_most = INT64_MAX / 4;
-
-static void put_stepped(struct wire_writer *w, const struct stepped_message *m)
-{
-	wire_put_u64(w, (uint64_t)m->busy);
-	wire_put_u64(w, (uint64_t)m->copy);
-	wire_put_u64(w, (uint64_t)m->wait);
-	wire_put_u64(w, m->mem_peak);
-	wire_put_u64(w, m->host_peak);
-	wire_put_u64(w, (uint64_t)m->heard);
-	wire_put_u64(w, (uint64_t)m->said);
-	for (int k = 0; k < FLOWS; k++) {
-		wire_put_u64(w, m->flow[k].bytes);
-		wire_put_u64(w, m->flow[k].messages);
-		wire_put_u32(w, m->flow[k].times);
-		for (uint32_t i = 0; i < m->flow[k].times; i++)
-			wire_put_u64(w, (uint64_t)m->flow[k].at[i]);
-	}
-}
-
-size_t stepped_size(const struct stepped_message *m, size_t spans)
-{
-	struct wire_writer w = wire_write(NULL, 0);
-	put_stepped(&w, m);
-	return w.n + 4 + spans * SPAN_BYTES;
-}
-
-int stepped_write(const struct stepped_message *m, const struct span *v, size_t count, void *out,
-		  size_t cap, size_t *n_p, struct err *e)
-{
-	struct wire_writer w = wire_write(out, cap);
-	put_stepped(&w, m);
-	wire_put_u32(&w, (uint32_t)count);
-	for (size_t i = 0; i < count; i++) {
-		wire_put_u64(&w, (uint64_t)v[i].begin);
-		wire_put_u64(&w, (uint64_t)v[i].ready);
-		wire_put_u64(&w, (uint64_t)v[i].end);
-		wire_put_u32(&w, v[i].microbatch);
-		wire_put_u8(&w, v[i].kind);
-		wire_put_u8(&w, v[i].chunk);
-	}
-	return wire_write_end(&w, n_p, e);
-}
-
-static int64_t get_time(struct wire_reader *r, bool *odd)
-{
-	uint64_t t = wire_get_u64(r);
-	*odd |= t > (uint64_t)time_most;
-	return t > (uint64_t)time_most ? 0 : (int64_t)t;
-}
-
-static void get_flow(struct wire_reader *r, struct flow *f, bool *odd)
-{
-	f->bytes = wire_get_u64(r);
-	f->messages = wire_get_u64(r);
-	f->times = (uint32_t)wire_get_count(r, 8, FLOW_TIMES);
-	*odd |= f->times > f->messages || f->bytes > (uint64_t)time_most;
-	for (uint32_t i = 0; i < f->times; i++)
-		f->at[i] = get_time(r, odd);
-}
-
-int stepped_read(const void *p, size_t n, struct stepped_message *m, struct span *v, size_t most,
-		 size_t *count_p, struct err *e)
-{
-	struct wire_reader r = wire_read(p, n);
-	bool odd = false;
-	m->busy = get_time(&r, &odd);
-	m->copy = get_time(&r, &odd);
-	m->wait = get_time(&r, &odd);
-	m->mem_peak = wire_get_u64(&r);
-	m->host_peak = wire_get_u64(&r);
-	m->heard = get_time(&r, &odd);
-	m->said = get_time(&r, &odd);
-	for (int k = 0; k < FLOWS; k++)
-		get_flow(&r, &m->flow[k], &odd);
-	size_t count = wire_get_count(&r, SPAN_BYTES, 1u << 16), kept = 0;
-	for (size_t i = 0; i < count; i++) {
-		struct span s;
-		s.begin = get_time(&r, &odd);
-		s.ready = get_time(&r, &odd);
-		s.end = get_time(&r, &odd);
-		s.microbatch = wire_get_u32(&r);
-		s.kind = wire_get_u8(&r);
-		s.chunk = wire_get_u8(&r);
-		odd |= s.ready < s.begin || s.end < s.ready;
-		if (kept < most)
-			v[kept++] = s;
-	}
-	TRY(wire_read_end(&r, "STEPPED", e));
-	if (odd)
-		return err_set(e, ERR_PROTOCOL, "STEPPED: impossible times or counts");
-	*count_p = kept;
-	return 0;
-}
-
-int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e)
-{
-	struct wire_writer w = wire_write(out, cap);
-	wire_put_u64(&w, (uint64_t)m->heard);
-	wire_put_u64(&w, (uint64_t)m->said);
-	return wire_write_end(&w, n_p, e);
-}
-
-int clock_read(const void *p, size_t n, struct clock_message *m, struct err *e)
-{
-	struct wire_reader r = wire_read(p, n);
-	bool odd = false;
-	m->heard = get_time(&r, &odd);
-	m->said = get_time(&r, &odd);
-	TRY(wire_read_end(&r, "CLOCK", e));
-	return odd ? err_set(e, ERR_PROTOCOL, "CLOCK: an impossible time") : 0;
 }
 
 /* ---- ends and states ---- */

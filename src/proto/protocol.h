@@ -55,6 +55,7 @@ struct plan_message {
 	char reducer[32];            /* how a group adds up (sched/reduce.def) */
 	enum sharding sharding;      /* of the training state, by the members' state_share */
 	unsigned offload;            /* bits of enum offload */
+	uint64_t expert_cache;       /* bytes of slots for experts; 0: as worker_model.c says */
 	bool trace;                  /* spans travel with STEPPED */
 	bool offered;                /* WEIGHTS_OFFER follows: parameters come over the link */
 	double progress;             /* seconds from one PROGRESS to the next; 0: none */
@@ -69,6 +70,7 @@ int plan_message_write(const struct plan_message *p, const char *config_json, st
 /* On success plan_message_release() gives the crew back. */
 int plan_message_read(const void *payload, size_t n, struct plan_message *p_p, struct err *e);
 void plan_message_release(struct plan_message *p);
+double plan_host_bytes(const struct plan_message *p, double part); /* of what is offloaded */
 /* The stage of the member that got the plan, and its place in the group. */
 int plan_stage(const struct plan_message *p);
 int plan_place(const struct plan_message *p);
@@ -163,6 +165,7 @@ struct stepped_message {
 	int64_t busy, copy, wait;
 	uint64_t mem_peak;  /* bytes on the device */
 	uint64_t host_peak; /* and of what is offloaded, in the memory of its host */
+	uint64_t expert_hits, expert_misses; /* of this round (tensor/expert_cache.h) */
 	/* by the worker's clock: when STEP arrived (0: there was none), and when this
 	 * was written */
 	int64_t heard, said;

@@ -216,5 +216,7 @@ void live_line(const struct live_stage *v, int n, struct buf *out)
 		buf_addf(out, "%s%s %s busy %s %% waiting %s %%%s%s", i ? "; " : "",
 			 v[i].stage ? v[i].stage : at, name, busy, wait,
 			 rate[0] ? ", to next " : "", rate);
+		if (v[i].experts > 0)
+			buf_addf(out, ", experts there %.0f %%", 100 * v[i].experts);
 	}
 }

@@ -17,6 +17,7 @@ struct live_stage {
 	uint64_t memory, memory_total;      /* bytes; 0: not known */
 	/* bytes per second to the next stage; NaN: not known, or none */
 	double rate;
+	double experts;    /* share of the needed experts that were there; 0: none are offloaded */
 	const char *stage; /* "0"; in a group stage and place, "0.1"; NULL: its index */
 };
 

@@ -233,6 +233,7 @@ int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 	put_number(b, "seconds", s->seconds);
 	put_number(b, "predicted_seconds", s->predicted_seconds);
 	put_number(b, "memory_peak", s->memory_peak);
+	put_number(b, "expert_hits", s->expert_hits);
 	if (s->rewards)
 		put_rewards(b, "", s->rewards);
 	if (s->loss_scale > 0)

@@ -31,6 +31,7 @@ struct metrics_step {
 	double tokens_per_second, seconds;
 	double predicted_seconds;              /* by the plan; NaN: there was no prediction */
 	double memory_peak;                    /* bytes on the device; NaN: not known */
+	double expert_hits;                    /* share of needed experts that were on the device */
 	double loss_scale;                     /* of float16; 0: none */
 	bool skipped;                          /* no update: loss or norm was not finite */
 	const struct metrics_rewards *rewards; /* NULL: no preferences */

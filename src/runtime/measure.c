@@ -666,8 +666,9 @@ static int build(struct measuring *p, const struct optimizer *o, uint64_t free, 
 {
 	struct model_config c = p->q->cfg;
 	struct stage_options so = p->q->opt;
-	const struct weight_source src = source_random(&p->q->cfg);
+	const struct weight_source src = source_random(&c);
 	int rc;
+	model_drop_dense(&c); /* layers without experts are fewer and smaller */
 	so.first = 0;
 	so.recompute = false;
 	so.router_loss = so.router_z = 0; /* they join layers that are measured alone */

@@ -23,7 +23,7 @@ static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 	const uint64_t one = n * dtype_size(a->opt->act), d = (uint64_t)c->head_dim;
 	/* of experts, whose inputs and outputs are kept too */
 	const uint64_t width = (uint64_t)c->intermediate * (c->experts ? (uint64_t)c->top_k : 1) +
-			       (c->experts ? (uint64_t)(c->top_k * c->hidden) : 0);
+			       (c->experts ? (uint64_t)(c->top_k * c->hidden + c->shared) : 0);
 	uint64_t sum = one * (4 * (uint64_t)c->hidden + 2 * (uint64_t)(c->heads + c->kv_heads) * d +
 			      3 * width) +
 		       4 * n * (2 + (uint64_t)c->heads);
@@ -38,7 +38,7 @@ static uint64_t brief_bytes(const struct memory_ask *a, uint64_t n)
 	const bool *target = a->opt->lora.target;
 	const uint64_t one = n * dtype_size(a->opt->act);
 	const bool in = target[LIN_GATE] || target[LIN_UP] || target[LIN_GATE_UP];
-	if (a->opt->train_all)
+	if (a->opt->train_all || a->cfg->experts)
 		return 0;
 	return (in ? 0 : one * (uint64_t)a->cfg->hidden) +
 	       (target[LIN_DOWN] ? 0 : one * (uint64_t)a->cfg->intermediate);
@@ -62,13 +62,14 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 /* Bytes that 4 bits a weight would free in the layers of this worker. */
 static uint64_t freed_by_nf4(const struct memory_ask *a)
 {
-	uint64_t weights = 0;
+	uint64_t weights = 0; /* of all layers of the model */
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(a->cfg, l, dim);
-		weights += (uint64_t)(linear_copies(a->cfg, l) * dim[0] * dim[1]);
+		weights += (uint64_t)(linear_total(a->cfg, l) * dim[0] * dim[1]);
 	}
-	return weights * (uint64_t)a->layers * (dtype_size(a->opt->act) * 100 - 53) / 100;
+	return weights / (uint64_t)a->cfg->layers * (uint64_t)a->layers *
+	       (dtype_size(a->opt->act) * 100 - 53) / 100;
 }
 
 static void shorter(const struct memory_ask *a, struct buf *b)

@@ -11,6 +11,7 @@
 #include "file/output.h"
 #include "file/safetensors.h"
 #include "model/stage.h"
+#include "runtime/adapter_fused.h"
 #include "runtime/merge_fused.h"
 #include "runtime/model_folder.h"
 #include "runtime/runtime.h"
@@ -156,7 +157,9 @@ static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, ui
 
 static enum dtype dtype_of(const struct merger *m, const struct model_tensor *t)
 {
-	return m->o->as_base ? t->dtype : m->o->dtype;
+	/* rounded, it would choose other experts */
+	const bool exact = strstr(t->name, MODEL_CORRECTION) != NULL;
+	return m->o->as_base || exact ? t->dtype : m->o->dtype;
 }
 
 #define MERGE_MARK "heteroshard.json"
@@ -227,7 +230,7 @@ static int open_parts(struct merger *m, struct err *e)
 	TRY(model_file_open(o->model, &m->file, e));
 	TRY(model_config_read(model_file_config(m->file), o->model, &m->cfg, e));
 	TRY(source_check_file(m->file, &m->cfg, e));
-	TRY(peft_read(o->adapter, &m->arena, &m->ad, e));
+	TRY(adapter_read(o->adapter, &m->cfg, &m->arena, &m->ad, e));
 	if (m->ad.nsaved)
 		TRY(runtime_untie(m->file, &m->cfg, e));
 	TRY(dev_open("cpu", &m->dev, e));
@@ -318,22 +321,43 @@ static int merge_folder(struct merger *m, struct err *e)
 	return rc;
 }
 
-int merge(const struct merge_options *o, struct err *e)
+/* As a GGUF; or as a folder, in which the pairs of experts are fused. */
+static int write_adapter(struct merger *m, bool gguf, struct err *e)
 {
-	struct merger m = { .o = o };
-	bool gguf = is_gguf_name(o->out);
-	if (o->adapter_only && !gguf)
+	const struct merge_options *o = m->o;
+	struct peft_adapter fused;
+	char *tmp;
+	if (gguf)
+		return gguf_write_adapter(o->out, m->file, &m->ad, e);
+	if (!m->cfg.experts)
 		return err_set(e, ERR_USAGE,
 			       "%s: an adapter alone is written as a GGUF: choose a name that ends "
 			       "in .gguf (in a folder it is there already: %s)",
 			       o->out, o->adapter);
+	TRY(adapter_fuse(&m->ad, &m->cfg, &m->arena, &fused, e));
+	TRY(atomic_dir_begin(o->out, &tmp, e));
+	int rc = peft_write(tmp, &fused, e);
+	if (rc >= 0)
+		rc = atomic_dir_commit(o->out, tmp, e);
+	if (rc < 0) {
+		struct err ignored;
+		dir_remove(tmp, &ignored);
+	}
+	mem_free(tmp);
+	return rc;
+}
+
+int merge(const struct merge_options *o, struct err *e)
+{
+	struct merger m = { .o = o };
+	bool gguf = is_gguf_name(o->out);
 	TRY(check_out(o, e));
 	int rc = open_parts(&m, e);
 	if (rc >= 0 && !o->adapter_only)
 		rc = check_types(&m, gguf, e);
 	m.all = m.file ? model_file_count(m.file) : 0;
 	if (rc >= 0)
-		rc = o->adapter_only ? gguf_write_adapter(o->out, m.file, &m.ad, e)
+		rc = o->adapter_only ? write_adapter(&m, gguf, e)
 		     : gguf          ? gguf_write_model(o->out, m.file, o->gguf, merged_rows, &m, e)
 				     : merge_folder(&m, e);
 	param_release(&m.quant);

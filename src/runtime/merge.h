@@ -22,7 +22,7 @@ struct merge_options {
 	enum dtype dtype;   /* of the tensors in a folder */
 	bool as_base;       /* in a folder: each in its own instead */
 	enum gguf_out gguf; /* of the matrices in a GGUF */
-	bool adapter_only;  /* the adapter itself, as a GGUF */
+	bool adapter_only;  /* the adapter itself, as a GGUF; of experts also as a folder, fused */
 	bool force;         /* replace what this program wrote there before */
 	void (*part)(void *ctx, uint64_t done, uint64_t all);
 	void *ctx;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/axolotl_chat.h"
+#include "runtime/adapter_fused.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -141,9 +142,8 @@ static int set_ranks(const struct peft_adapter *ad, struct lora_options *o, stru
 {
 	for (size_t i = 0; i < ad->npair; i++) {
 		const struct peft_pair *p = &ad->pair[i];
-		const char *dot = strrchr(p->module, '.');
 		for (enum linear l = 0; l < LIN_COUNT; l++) {
-			if (strcmp(dot ? dot + 1 : p->module, linear_name(l)))
+			if (!linear_is_of(l, p->module))
 				continue;
 			if (o->rank[l] && (o->rank[l] != p->r || o->factor[l] != (float)p->scale))
 				return err_set(e, ERR_UNSUPPORTED,
@@ -224,6 +224,9 @@ int runtime_describe(const struct lora_options *o, int64_t layers, struct arena 
 		const enum linear l = sorted[i];
 		if (!o->target[l])
 			continue;
+		/* MLPs, experts and the one that every token has have modules of one name */
+		if (c->ntarget && !strcmp(c->target[c->ntarget - 1], linear_name(l)))
+			continue;
 		c->target[c->ntarget++] = linear_name(l);
 		if (!o->rank[l])
 			continue;
@@ -246,10 +249,9 @@ int runtime_describe(const struct lora_options *o, int64_t layers, struct arena 
 int runtime_same_scale(const struct lora_options *o, const struct peft_pair *p, const char *dir,
 		       struct err *e)
 {
-	const char *dot = strrchr(p->module, '.');
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		const double here = (double)lora_factor(o, l);
-		if (dot && !strcmp(dot + 1, linear_name(l)) && o->target[l] &&
+		if (linear_is_of(l, p->module) && o->target[l] &&
 		    fabs(p->scale - here) > 1e-6 * fabs(p->scale))
 			return err_set(e, ERR_USAGE,
 				       "lora_model_dir %s: the scale of %s is %g, here %g: set "
@@ -325,7 +327,7 @@ int runtime_open(const struct runtime_options *o, struct runtime *r, struct err 
 	so.prefer = o->prefer;
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
-		TRYOUT(peft_read(o->adapter, &r->arena, &r->adapter, e));
+		TRYOUT(adapter_read(o->adapter, &r->cfg, &r->arena, &r->adapter, e));
 		if (r->adapter.nsaved)
 			TRYOUT(runtime_untie(r->file, &r->cfg, e));
 		TRYOUT(runtime_lora(&r->adapter, &r->cfg, &so.lora, e));

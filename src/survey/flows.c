@@ -46,6 +46,16 @@ static void rate_to_next(const struct stepped_message *m, const int64_t *clock, 
 	s->prev_bytes = (double)bytes;
 }
 
+double train_expert_hits(const struct train_stage *stage, int n)
+{
+	double hits = 0, all = 0;
+	for (int i = 0; i < n; i++) {
+		hits += (double)stage[i].expert_hits;
+		all += (double)(stage[i].expert_hits + stage[i].expert_misses);
+	}
+	return all > 0 ? hits / all : NAN;
+}
+
 void flows_of_round(const struct stepped_message *m, const int64_t *clock, const int *next, int n,
 		    bool memory, struct flow_rate *rate, struct train_stage *stage)
 {
@@ -55,6 +65,8 @@ void flows_of_round(const struct stepped_message *m, const int64_t *clock, const
 						 .wait = clock_seconds(m[i].wait),
 						 .mem_peak = m[i].mem_peak,
 						 .host_peak = m[i].host_peak,
+						 .expert_hits = m[i].expert_hits,
+						 .expert_misses = m[i].expert_misses,
 						 .sent = m[i].flow[FLOW_TO_NEXT].bytes +
 							 m[i].flow[FLOW_TO_PREV].bytes,
 						 .received = m[i].flow[FLOW_FROM_NEXT].bytes +

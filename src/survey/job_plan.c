@@ -192,6 +192,7 @@ void job_plan_options(struct job_plan *p, const struct config *c, bool ranks)
 	p->options.groups = true;
 	p->options.offload = c->offload_bits;
 	p->options.offload_auto = c->offload_auto;
+	p->options.expert_cache_gib = c->expert_cache;
 }
 
 int job_plan_given(struct job_plan *p, const struct config *c, const char *file, struct err *e)
@@ -333,6 +334,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 				     .chunks = plan->chunks,
 				     .schedule = plan->sched->name,
 				     .offload = plan->offload,
+				     .expert_cache = (uint64_t)(p->options.expert_cache_gib * GIB),
 				     .reducer = plan->reducer ? plan->reducer->name : NULL,
 				     .members = members,
 				     .share = share,

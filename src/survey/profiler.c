@@ -531,6 +531,10 @@ static void fill_model(const struct session *s, const struct measure_request *q,
 	p->top_k = (int)c->top_k;
 	p->expert_parameters = 3.0 * (double)c->hidden * (double)c->intermediate;
 	p->layer_gib = (double)r->weights[MEASURE_LAYER] / GIB;
+	if (c->experts && !j->opt.train_all)
+		p->expert_gib =
+			model_expert_bytes(c, j->opt.quantize, j->opt.double_quant, j->opt.act) /
+			GIB;
 	p->embedding_gib = (double)r->weights[MEASURE_FRONT] / GIB;
 	p->head_gib = (double)r->weights[MEASURE_END] / GIB;
 	p->layer_state_gib = (double)r->state[MEASURE_LAYER] / GIB;

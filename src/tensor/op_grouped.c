@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/rng.h"
+#include "tensor/expert_cache.h"
 
 struct how {
 	struct grouped g;
@@ -78,7 +79,9 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 							   &part[x].x, l->w, l->bias, &lora,
 							   rng_fold(h->g.key, (uint64_t)x), NULL),
 						   .y = &part[x].y };
-		int rc = op_linear.forward(t, &part[x].node, e);
+		int rc = l->w->cached ? expert_cache_bring(l->w, e) : 0;
+		if (rc >= 0)
+			rc = op_linear.forward(t, &part[x].node, e);
 		if (rc < 0)
 			return err_prefix(e, "expert %lld", (long long)x);
 	}
@@ -107,7 +110,11 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 			p->x.grad_written = acc;
 		}
 		struct dmem_mark k = dmem_mark(t->scratch);
-		int rc = op_linear.backward(t, &p->node, e);
+		struct param *w = h->g.expert[i].w;
+		const bool reads = dx || h->g.expert[i].lora.m;
+		int rc = reads && w->cached ? expert_cache_bring(w, e) : 0;
+		if (rc >= 0)
+			rc = op_linear.backward(t, &p->node, e);
 		if (rc < 0)
 			return err_prefix(e, "expert %lld", (long long)i);
 		dmem_back(t->scratch, k);

@@ -6,19 +6,18 @@
 
 #include "base/err.h"
 
-enum { K, WHOLE };                 /* i[] */
 enum { PROBABILITY, LSE, CHOSEN }; /* saved[] */
 
 struct how {
-	struct router_sums *sums;
-	bool count;
+	struct router r;
 	struct routing *routing;
 };
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
+	const struct how *h = a->of;
 	(void)t;
-	*y = (struct tensor){ .dtype = DT_F32, .ndim = 2, .dim = { a->x[0]->dim[0], a->i[K] } };
+	*y = (struct tensor){ .dtype = DT_F32, .ndim = 2, .dim = { a->x[0]->dim[0], h->r.k } };
 }
 
 /* The order of the rows from the experts of each token. */
@@ -57,7 +56,7 @@ static int sort(struct tape *t, const int32_t *chosen, struct routing *r, struct
 static int count(struct tape *t, const struct tape_node *n, const struct how *h, struct err *e)
 {
 	const struct routing *r = h->routing;
-	struct router_sums *s = h->sums;
+	struct router_sums *s = h->r.sums;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	struct dev_ref sum;
 	const int64_t squares = (r->n + 4095) / 4096;
@@ -93,7 +92,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct how *h = n->a.of;
 	const struct tensor *x = n->a.x[0];
 	struct routing *r = h->routing;
-	const int64_t dim[2] = { x->dim[0], x->dim[1] }, picks[2] = { dim[0], n->a.i[K] };
+	const int64_t dim[2] = { x->dim[0], x->dim[1] }, picks[2] = { dim[0], h->r.k };
 	*r = (struct routing){ .n = dim[0], .experts = dim[1], .k = picks[1] };
 	TRY(tape_new(t, t->mem, DT_F32, 2, dim, &n->saved[PROBABILITY], e));
 	TRY(tape_new(t, t->mem, DT_F32, 1, dim, &n->saved[LSE], e));
@@ -106,14 +105,18 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .b = n->y->at },
 				    { .b = n->saved[CHOSEN]->at },
 				    { .b = x->at },
+				    { .b = h->r.bias ? h->r.bias->w.data : DEV_NONE },
 				    { .i = dim[0] },
 				    { .i = dim[1] },
 				    { .i = picks[1] },
-				    { .i = n->a.i[WHOLE] } };
+				    { .i = h->r.whole },
+				    { .i = h->r.sigmoid },
+				    { .f = h->r.scale } };
 	TRY(dev_launch(t->dev, K_route_fwd, x->dtype, a, e));
-	TRY(dev_download(chosen, n->saved[CHOSEN]->at, tensor_bytes(n->saved[CHOSEN]), e));
+	if (r->experts > 1) /* of one there is no choice, and `chosen` is all 0 */
+		TRY(dev_download(chosen, n->saved[CHOSEN]->at, tensor_bytes(n->saved[CHOSEN]), e));
 	TRY(sort(t, chosen, r, e));
-	return h->sums && h->count ? count(t, n, h, e) : 0;
+	return h->r.sums && h->r.count ? count(t, n, h, e) : 0;
 }
 
 static int backward(struct tape *t, struct tape_node *n, struct err *e)
@@ -126,14 +129,15 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	if (!x->needs_grad)
 		return 0;
 	TRY(tape_grad(t, x, &dx, &acc, e));
-	if (acc || (h->sums && !h->sums->known))
+	struct router_sums *s = h->r.sums;
+	if (acc || (s && !s->known))
 		return err_set(e, ERR_INTERNAL, "route: %s",
 			       acc ? "logits that are used twice"
 				   : "the derivatives of the auxiliary loss are missing");
 	k = dmem_mark(t->scratch);
-	if (h->sums) {
+	if (s) {
 		TRY(dmem_take(t->scratch, (size_t)x->dim[1] * 4, &balance, e));
-		TRY(dev_upload(balance, h->sums->balance, (size_t)x->dim[1] * 4, e));
+		TRY(dev_upload(balance, s->balance, (size_t)x->dim[1] * 4, e));
 	}
 	const union dev_arg a[] = { { .b = dx->at },
 				    { .b = n->y->grad->at },
@@ -142,11 +146,14 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .b = n->y->at },
 				    { .b = n->saved[CHOSEN]->at },
 				    { .b = balance },
+				    { .b = x->at },
 				    { .i = x->dim[0] },
 				    { .i = x->dim[1] },
-				    { .i = n->a.i[K] },
-				    { .i = n->a.i[WHOLE] },
-				    { .f = h->sums ? h->sums->z : 0 } };
+				    { .i = h->r.k },
+				    { .i = h->r.whole },
+				    { .i = h->r.sigmoid },
+				    { .f = h->r.scale },
+				    { .f = s ? s->z : 0 } };
 	TRY(dev_launch(t->dev, K_route_bwd, x->dtype, a, e));
 	dmem_back(t->scratch, k);
 	return 0;
@@ -154,7 +161,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 
 static double flops(const struct tape_node *n)
 {
-	return (5.0 + (double)n->a.i[K]) * (double)tensor_count(n->a.x[0]);
+	const struct how *h = n->a.of;
+	return (5.0 + (double)h->r.k) * (double)tensor_count(n->a.x[0]);
 }
 static double bytes(const struct tape_node *n)
 {
@@ -168,17 +176,15 @@ const struct op op_route = { .name = "route",
 			     .flops = flops,
 			     .bytes = bytes };
 
-int op_route_apply(struct tape *t, struct tensor *logits, int64_t k, bool whole,
-		   struct router_sums *sums, bool count_them, struct routing **r_p,
-		   struct tensor **weight_p, struct err *e)
+int op_route_apply(struct tape *t, struct tensor *logits, const struct router *how,
+		   struct routing **r_p, struct tensor **weight_p, struct err *e)
 {
 	struct how *h = arena_alloc(t->host, sizeof *h);
 	struct routing *r = arena_alloc(t->host, sizeof *r);
 	if (!h || !r)
 		return err_nomem(e, sizeof *r, "a choice of experts");
-	*h = (struct how){ sums, count_them, r };
+	*h = (struct how){ *how, r };
+	h->r.scale = how->scale > 0 ? how->scale : 1;
 	*r_p = r;
-	return tape_apply(t, &op_route,
-			  &(struct op_args){ .x = { logits }, .i = { k, whole }, .of = h },
-			  weight_p, e);
+	return tape_apply(t, &op_route, &(struct op_args){ .x = { logits }, .of = h }, weight_p, e);
 }

@@ -73,6 +73,9 @@ struct param {
 	/* float32 sum of what is owned, where `grad` is borrowed (gathered) or on another device
 	 * (hosted) */
 	struct dev_buf *own_grad;
+	/* MAY: it is in the memory of the host, and on the device only when brought there
+	 * (expert_cache.h) */
+	struct cached *cached;
 	/* optimizer state, as its row of optim.def says; owned here */
 	struct dev_buf *state[PARAM_STATES];
 };

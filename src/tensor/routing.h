@@ -33,12 +33,20 @@ struct router_sums {
 	bool known; /* both are here */
 };
 
-/* The op route, and the order that its result means. logits (N,E), weight (N,K) f32; with `whole`
- * the weights of a token sum to 1. sums: MAY be NULL; with `count` the forward adds to them, and
- * backward takes its derivatives from there. */
-int op_route_apply(struct tape *t, struct tensor *logits, int64_t k, bool whole,
-		   struct router_sums *sums, bool count, struct routing **r_p,
-		   struct tensor **weight_p, struct err *e);
+/* How experts are chosen (kernel.def, route_fwd). */
+struct router {
+	int64_t k;
+	bool whole;   /* the weights of a token sum to 1, before they are multiplied by scale */
+	bool sigmoid; /* of each logit, in place of the softmax of all */
+	float scale;  /* 0: 1 */
+	struct param *bias; /* MAY: (E) f32, frozen: takes part in the choice, not in the weights */
+	/* MAY: with `count` the forward adds to them, backward takes its derivatives from there */
+	struct router_sums *sums;
+	bool count;
+};
+/* The op route, and the order that its result means. logits (N,E), weight (N,K) f32. */
+int op_route_apply(struct tape *t, struct tensor *logits, const struct router *how,
+		   struct routing **r_p, struct tensor **weight_p, struct err *e);
 /* y (M,C) = the rows of x (N,C) in the order of the experts. */
 int op_permute_apply(struct tape *t, struct tensor *x, const struct routing *r, struct tensor **y_p,
 		     struct err *e);

@@ -30,6 +30,8 @@ enum offload {
 		1, /* the input of each chunk, from which its forward pass is repeated */
 	OFFLOAD_OPTIMIZER = 2,  /* master copies and optimizer states; updates run there */
 	OFFLOAD_PARAMETERS = 4, /* the matrices, which are gathered chunk by chunk */
+	OFFLOAD_EXPERTS = 8,    /* frozen matrices of experts (expert_cache.h) */
+	OFFLOAD_ALL = 15
 };
 
 struct state_cut {

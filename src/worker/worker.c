@@ -154,6 +154,7 @@ static int send_stepped(struct worker *w, struct err *e)
 		t->nspan = most;
 	t->m.mem_peak = w->dev->mem_peak + worker_beyond_buffers(w);
 	t->m.host_peak = (w->model.host ? w->model.host->mem_peak : 0) + park_bytes(&w->park);
+	expert_cache_since(w->model.experts, &t->m.expert_hits, &t->m.expert_misses);
 	t->m.said = clock_now();
 	TRY(stepped_write(&t->m, t->span, t->nspan, out, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_STEPPED, 0, out, n, e);

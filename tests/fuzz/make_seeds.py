@@ -8,6 +8,7 @@ otherwise in tests/fuzz/seeds were found by fuzzing and are left alone.
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -120,11 +121,14 @@ CONFIG = (
 )
 
 
+LINEAR = 25  # LIN_COUNT of model/model.h
+
+
 def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0, rl=""):
     out = u8(act) + u8(0) + u8(0) + u8(train_all) + u8(0) + u64(1) + u8(1) + u32(rank) + f64(1)
     out += f64(dropout) + f64(rate) + f64(noise) + f64(0) * 2 + u64(1)
-    out += bytes([1] * 7 + [0] * 10)
-    out += (u32(0) + f64(0)) * 17 + bytes(128 + 3)
+    out += bytes([1] * 7 + [0] * (LINEAR - 7))
+    out += (u32(0) + f64(0)) * LINEAR + bytes(128 + 3)
     out += text(rl) + b"".join(f64(v) for v in (0.1, 0, 0, 0, 1, 1)) + text(optimizer)
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
@@ -146,7 +150,7 @@ def plan(**o):
     out += text(o.get("config", CONFIG % o.get("same", "false")))
     out += work(**o.get("work", {})) + u8(o.get("order", 1)) + u8(o.get("sums", 0))
     out += text(o.get("reducer", "direct")) + u8(o.get("sharding", 0))
-    out += u8(o.get("offload", 0)) + u8(0) + u8(0)
+    out += u8(o.get("offload", 0)) + u64(0) + u8(0) + u8(0)
     return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
 
 
@@ -259,7 +263,8 @@ def batches():
 
 
 def stepped(**o):
-    out = u64(o.get("busy", 5)) + u64(1) + u64(2) + u64(1 << 20) + u64(1 << 10) + u64(7) + u64(8)
+    out = u64(o.get("busy", 5)) + u64(1) + u64(2) + u64(1 << 20) + u64(1 << 10)
+    out += u64(o.get("hits", 3)) + u64(1) + u64(7) + u64(8)
     for _ in range(o.get("flows", 6)):
         out += u64(100) + u64(3) + u32(len(o.get("at", (1, 2))))
         out += b"".join(u64(v) for v in o.get("at", (1, 2)))
@@ -1657,11 +1662,12 @@ def own_texts():
 
 def safetensors(tensors):
     head, data = {}, b""
-    for name, shape in tensors:
-        n = 4
+    for name, shape, *kind in tensors:
+        n = 1 if kind == ["U8"] else 4
         for d in shape:
             n *= d
-        head[name] = dict(dtype="F32", shape=list(shape), data_offsets=[len(data), len(data) + n])
+        head[name] = dict(dtype=(kind or ["F32"])[0], shape=list(shape))
+        head[name]["data_offsets"] = [len(data), len(data) + n]
         data += bytes(n)
     j = json.dumps(head).encode()
     return struct.pack("<Q", len(j)) + j + data
@@ -1671,6 +1677,10 @@ def adapters():
     module, saved = "base_model.model.model.layers.0.self_attn.q_proj", "base_model.model.lm_head"
     pair = [(module + ".lora_A.weight", (2, 4)), (module + ".lora_B.weight", (6, 2))]
     magnitude = [(module + ".lora_magnitude_vector", (6,))]
+    module = "base_model.model.model.layers.0.mlp.experts"
+    fused = [(module + ".lora_A.weight", (4, 4)), (module + ".lora_B.weight", (6, 4))]
+    module += ".base_layer"
+    inner = [(module + ".lora_A.weight", (4, 3)), (module + ".lora_B.weight", (4, 4))]
     base = dict(peft_type="LORA", r=2, target_modules=["q_proj"])
     for name, more, tensors in (
         ("plain", {}, pair),
@@ -1692,9 +1702,40 @@ def adapters():
         ("silent", dict(fan_in_fan_out=True), pair),
         ("of-a-model", dict(base_model_name_or_path="m", bias="all"), pair),
         ("named", dict(base_model_name_or_path="m"), pair),
+        ("fused", dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.gate.weight"]), fused),
+        ("fused-nested", dict(r=1), fused + inner),
+        ("fused-half", dict(r=1), fused[:1]),
     ):  # fmt: skip
         c = json.dumps({**base, **more}).encode()
         yield name, bytes([1]) + struct.pack("<H", len(c)) + c + b"\0\0" + safetensors(tensors)
+
+
+def mixtures():
+    """Folders of gpt-oss, whose experts are one tensor a layer."""
+    at = "model.layers.0.mlp.experts."
+    shape = dict(model_type="gpt_oss", hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+                 num_attention_heads=2, vocab_size=4, num_local_experts=2, num_experts_per_tok=1,
+                 max_position_embeddings=64, quantization_config=dict(quant_method="mxfp4"))
+    plain = [(at + "gate_up_proj", (2, 32, 64)), (at + "gate_up_proj_bias", (2, 64)),
+             (at + "down_proj", (2, 32, 32)), (at + "down_proj_bias", (2, 32))]
+    blocks = [(at + "gate_up_proj_blocks", (2, 64, 1, 16)),
+              (at + "down_proj_blocks", (2, 32, 1, 16))]
+    scales = [(at + "gate_up_proj_scales", (2, 64, 1)), (at + "down_proj_scales", (2, 32, 1))]
+    for name, more, tensors in (
+        ("plain", {}, plain),
+        ("blocks", {}, blocks + scales),
+        ("blocks-alone", {}, blocks),
+        ("scales-alone", {}, scales),
+        ("scales-few", {}, blocks + [(at + "gate_up_proj_scales", (2, 32, 1)), scales[1]]),
+        ("blocks-flat", {}, [(at + "gate_up_proj_blocks", (2, 64, 16))] + scales),
+        ("blocks-odd", {}, [(at + "gate_up_proj_blocks", (2, 63, 1, 16))] + scales),
+        ("plain-flat", {}, [(at + "gate_up_proj", (64, 64))]),
+        ("other-kind", dict(model_type="qwen3_moe"), plain),
+    ):  # fmt: skip
+        c = json.dumps({**shape, **more}).encode()
+        kind = lambda n: "U8" if n.endswith(("blocks", "scales")) else "F32"
+        file = safetensors([(n, s, kind(n)) for n, s in tensors])
+        yield "oss-" + name, bytes([0]) + struct.pack("<H", len(c)) + c + b"\0\0" + file
 
 
 # ---- GGUF ----
@@ -1713,6 +1754,8 @@ def gguf(arch, pairs, tensors):
             return struct.pack("<IIQ", ARRAY, U32, len(v)) + struct.pack(f"<{len(v)}I", *v)
         if isinstance(v, float):
             return struct.pack("<If", F32, v)
+        if isinstance(v, bool):
+            return struct.pack("<IB", BOOL, v)
         return struct.pack("<II", U32, v)
 
     pairs = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in pairs.items()}}
@@ -1740,6 +1783,12 @@ def ggufs():
     yarn = {"rope.scaling.factor": 2.0, "rope.scaling.original_context_length": 32}
     experts = {"expert_count": 2, "expert_used_count": 1, "expert_feed_forward_length": 8}
     gate = [("blk.0.ffn_gate_exps.weight", (8, 8, 2), 0), ("blk.0.ffn_gate_inp.weight", (8, 2), 0)]
+    shared = gate + [("blk.0.ffn_gate_inp_shexp.weight", (8,), 0)]
+    shared += [("blk.0.ffn_gate_shexp.weight", (8, 4), 0)]
+    glm = {"expert_shared_count": 1, "leading_dense_block_count": 1, "nextn_predict_layers": 1}
+    glm |= {"expert_gating_func": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True}
+    mtp = [("blk.1.exp_probs_b.bias", (2,), 0), ("blk.2.nextn.eh_proj.weight", (8, 8), 0)]
+    oss = [("blk.0.ffn_gate_exps.weight", (32, 8, 2), 39), ("blk.0.attn_sinks.weight", (2,), 0)]
     for name, arch, pairs, tensors in (
         ("llama", "llama", {}, []),
         ("longrope", "phi3", {**scaling, "rope.dimension_count": 4}, long),
@@ -1762,6 +1811,11 @@ def ggufs():
         ("moe-many", "qwen3moe", {**experts, "expert_used_count": 3}, gate),
         ("moe-other", "qwen3moe", {**experts, "expert_count": 3}, gate),
         ("moe-llama", "llama", experts, gate),
+        ("moe-qwen2", "qwen2moe", {**experts, "expert_shared_feed_forward_length": 4}, shared),
+        ("moe-glm", "glm4moe", {**experts, **glm, "block_count": 3}, gate + mtp),
+        ("moe-glm-softmax", "glm4moe", {**experts, **glm, "expert_gating_func": 1}, gate),
+        ("moe-glm-none", "glm4moe", {**experts, **glm}, gate),
+        ("moe-oss", "gpt-oss", {**experts, "expert_feed_forward_length": 32}, oss),
         ("kinds", "llama", {}, [(f"blk.0.attn_{x}.weight", (8, 8), k) for x, k in
                                 (("q", 28), ("k", 24), ("v", 26), ("output", 27))]),
     ):  # fmt: skip
@@ -1770,7 +1824,7 @@ def ggufs():
 
 TARGETS = {
     "own_text": own_texts,
-    "model_folder": adapters,
+    "model_folder": lambda: itertools.chain(adapters(), mixtures()),
     "gguf": ggufs,
     "prepared": prepared,
     "mesh": places,

@@ -32,8 +32,15 @@ static struct tensor64 *sixteenths(struct tensors *ts, enum dtype t, int64_t n)
 
 /* What route_fwd gives, as route_bwd gets it. */
 struct routed {
-	struct tensor64 *p, *lse, *w, *chosen;
+	struct tensor64 *p, *lse, *w, *chosen, *logits;
 };
+
+/* By softmax, or as GLM-4 has it; both with and without the sum. */
+struct how {
+	int64_t whole, sigmoid;
+	double scale;
+};
+static const struct how hows[] = { { 0, 0, 1 }, { 1, 0, 1 }, { 0, 1, 1 }, { 1, 1, 2.5 } };
 
 static void check_chosen(struct tensors *ts, const struct routed *r, const double *want)
 {
@@ -51,16 +58,26 @@ static void check_chosen(struct tensors *ts, const struct routed *r, const doubl
 	mem_free(got);
 }
 
-static struct routed route(struct tensors *ts, enum dtype t, size_t s, int64_t whole)
+static struct routed route(struct tensors *ts, enum dtype t, size_t s, const struct how *h)
 {
 	const int64_t n = routes[s].n, x = routes[s].e, k = routes[s].k;
-	struct tensor64 *logits = sixteenths(ts, t, n * x);
+	/* whole numbers: sums with a probability are equal only where the probabilities are */
+	struct tensor64 *logits = sixteenths(ts, t, n * x),
+			*bias = h->sigmoid && h->whole ? tensor_normal(ts, DT_F32, x, 1) : NULL;
+	struct err e = { 0 };
+	for (int64_t i = 0; bias && i < x; i++) {
+		const float v = (float)(int)(3 * bias->v[i]);
+		bias->v[i] = (double)v;
+		assert_int_equal(dev_upload(DEV_REF(bias->b, (size_t)i * 4), &v, 4, &e), 0);
+	}
 	struct routed r = { tensor_nan(ts, DT_F32, n * x), tensor_nan(ts, DT_F32, n),
-			    tensor_nan(ts, DT_F32, n * k), tensor_below(ts, n * k, 1) };
-	LAUNCH(ts, K_route_fwd, t, AB(r.p), AB(r.lse), AB(r.w), AB(r.chosen), AB(logits), AI(n),
-	       AI(x), AI(k), AI(whole));
+			    tensor_nan(ts, DT_F32, n * k), tensor_below(ts, n * k, 1), logits };
+	LAUNCH(ts, K_route_fwd, t, AB(r.p), AB(r.lse), AB(r.w), AB(r.chosen), AB(logits),
+	       bias ? AB(bias) : ANONE, AI(n), AI(x), AI(k), AI(h->whole), AI(h->sigmoid),
+	       AF((float)h->scale));
 	double *p = nans(n * x), *lse = nans(n), *w = nans(n * k), *c = nans(n * k);
-	ref_route_fwd(p, lse, w, c, logits->v, n, x, k, whole);
+	ref_route_fwd(p, lse, w, c, logits->v, bias ? bias->v : NULL, n, x, k, h->whole, h->sigmoid,
+		      h->scale);
 	tensor_check(ts, r.p, p, 1e-5, 1e-30, "route_fwd p %lld of %lld", (long long)k,
 		     (long long)x);
 	tensor_check(ts, r.lse, lse, 1e-6, 1e-6, "route_fwd lse of %lld", (long long)x);
@@ -82,29 +99,31 @@ static struct routed route(struct tensors *ts, enum dtype t, size_t s, int64_t w
 void case_route_fwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(routes); s++)
-		for (int64_t whole = 0; whole < 2; whole++)
-			route(ts, t, s, whole);
+		for (size_t h = 0; h < ARRAY_LEN(hows); h++)
+			route(ts, t, s, &hows[h]);
 }
 
 void case_route_bwd(struct tensors *ts, enum dtype t)
 {
-	for (size_t s = 0; s < ARRAY_LEN(routes) * 4; s++) {
-		const int64_t n = routes[s / 4].n, x = routes[s / 4].e, k = routes[s / 4].k,
-			      whole = s & 1;
-		struct routed r = route(ts, t, s / 4, whole);
+	ts->floor = 0.25; /* of one expert with a weight of 1 all is 0 */
+	for (size_t s = 0; s < ARRAY_LEN(routes) * 8; s++) {
+		const int64_t n = routes[s / 8].n, x = routes[s / 8].e, k = routes[s / 8].k;
+		const struct how *h = &hows[s % 4];
+		struct routed r = route(ts, t, s / 8, h);
 		struct tensor64 *dw = tensor_normal(ts, DT_F32, n * k, 1),
-				*balance = s & 2 ? tensor_normal(ts, DT_F32, x, 1) : NULL,
+				*balance = s & 4 ? tensor_normal(ts, DT_F32, x, 1) : NULL,
 				*dl = tensor_nan(ts, t, n * x);
-		const float z = s & 2 ? 0.03f : 0;
+		const float z = s & 4 ? 0.03f : 0;
 		LAUNCH(ts, K_route_bwd, t, AB(dl), AB(dw), AB(r.p), AB(r.lse), AB(r.w),
-		       AB(r.chosen), balance ? AB(balance) : ANONE, AI(n), AI(x), AI(k), AI(whole),
-		       AF(z));
+		       AB(r.chosen), balance ? AB(balance) : ANONE, AB(r.logits), AI(n), AI(x),
+		       AI(k), AI(h->whole), AI(h->sigmoid), AF((float)h->scale), AF(z));
 		double *want = nans(n * x);
 		ref_route_bwd(want, dw->v, r.p->v, r.lse->v, r.w->v, r.chosen->i,
-			      balance ? balance->v : NULL, n, x, k, whole, (double)z);
+			      balance ? balance->v : NULL, r.logits->v, n, x, k, h->whole,
+			      h->sigmoid, h->scale, (double)z);
 		tensor_check(ts, dl, want, rel_of(t), fmax(small_of(t), 4e-6),
-			     "route_bwd %lld of %lld whole %d", (long long)k, (long long)x,
-			     (int)whole);
+			     "route_bwd %lld of %lld whole %d sigmoid %d", (long long)k,
+			     (long long)x, (int)h->whole, (int)h->sigmoid);
 		mem_free(want);
 	}
 }

@@ -313,7 +313,8 @@ void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t
 }
 
 void ref_route_fwd(double *p, double *lse, double *w, double *chosen, const double *logits,
-		   int64_t n, int64_t experts, int64_t k, int64_t whole)
+		   const double *bias, int64_t n, int64_t experts, int64_t k, int64_t whole,
+		   int64_t sigmoid, double scale)
 {
 	for (int64_t i = 0; i < n; i++) {
 		const double *l = logits + i * experts;
@@ -322,46 +323,51 @@ void ref_route_fwd(double *p, double *lse, double *w, double *chosen, const doub
 			sum += exp(l[j]);
 		lse[i] = log(sum);
 		for (int64_t j = 0; j < experts; j++)
-			p[i * experts + j] = exp(l[j]) / sum;
+			p[i * experts + j] = sigmoid ? 1 / (1 + exp(-l[j])) : exp(l[j]) / sum;
 		for (int64_t c = 0; c < k; c++) {
 			int64_t best = -1;
 			for (int64_t j = 0; j < experts; j++) {
 				bool taken = false;
 				for (int64_t b = 0; b < c; b++)
 					taken |= (int64_t)chosen[i * k + b] == j;
-				if (!taken && (best < 0 || l[j] > l[best]))
+				const double *q = p + i * experts;
+				if (!taken &&
+				    (best < 0 || (bias ? q[j] + bias[j] > q[best] + bias[best]
+						       : l[j] > l[best])))
 					best = j;
 			}
 			chosen[i * k + c] = (double)best;
 			w[i * k + c] = p[i * experts + best];
 			all += w[i * k + c];
 		}
-		for (int64_t c = 0; whole && c < k; c++)
-			w[i * k + c] /= all;
+		for (int64_t c = 0; c < k; c++)
+			w[i * k + c] = whole ? w[i * k + c] * scale / all : w[i * k + c] * scale;
 	}
 }
 
 /* By the chain rule: weight <- probabilities of the chosen <- all logits. */
 void ref_route_bwd(double *dlogits, const double *dw, const double *p, const double *lse,
-		   const double *w, const int32_t *chosen, const double *balance, int64_t n,
-		   int64_t experts, int64_t k, int64_t whole, double z)
+		   const double *w, const int32_t *chosen, const double *balance,
+		   const double *logits, int64_t n, int64_t experts, int64_t k, int64_t whole,
+		   int64_t sigmoid, double scale, double z)
 {
 	for (int64_t i = 0; i < n; i++) {
 		const double *q = p + i * experts;
 		double all = 0, dot = 0;
 		for (int64_t c = 0; c < k; c++) {
 			all += q[chosen[i * k + c]];
-			dot += dw[i * k + c] * w[i * k + c];
+			dot += dw[i * k + c] * w[i * k + c] / scale;
 		}
 		for (int64_t j = 0; j < experts; j++) {
-			double sum = 2 * z * lse[i] * q[j];
+			double sum = 2 * z * lse[i] * exp(logits[i * experts + j] - lse[i]);
 			for (int64_t m = 0; m < experts; m++) {
 				double d = balance ? balance[m] : 0;
 				for (int64_t c = 0; c < k; c++)
 					if (chosen[i * k + c] == m)
-						d += whole ? (dw[i * k + c] - dot) / all
-							   : dw[i * k + c];
-				sum += d * q[m] * ((m == j) - q[j]);
+						d += scale * (whole ? (dw[i * k + c] - dot) / all
+								    : dw[i * k + c]);
+				sum += sigmoid ? (m == j) * d * q[m] * (1 - q[m])
+					       : d * q[m] * ((m == j) - q[j]);
 			}
 			dlogits[i * experts + j] = sum;
 		}

@@ -57,12 +57,15 @@ void ref_noise(double *y, const double *a, const int32_t *at, int64_t n, int64_t
 void ref_xent(double *loss, double *dlogits, const double *logits, const int32_t *labels, int64_t n,
 	      const double *weight, double *hit, int64_t v, int64_t ldl, int64_t ldd, double scale,
 	      double cap);
+/* `bias` may be NULL */
 void ref_route_fwd(double *p, double *lse, double *w, double *chosen, const double *logits,
-		   int64_t n, int64_t experts, int64_t k, int64_t whole);
+		   const double *bias, int64_t n, int64_t experts, int64_t k, int64_t whole,
+		   int64_t sigmoid, double scale);
 /* `balance` may be NULL */
 void ref_route_bwd(double *dlogits, const double *dw, const double *p, const double *lse,
-		   const double *w, const int32_t *chosen, const double *balance, int64_t n,
-		   int64_t experts, int64_t k, int64_t whole, double z);
+		   const double *w, const int32_t *chosen, const double *balance,
+		   const double *logits, int64_t n, int64_t experts, int64_t k, int64_t whole,
+		   int64_t sigmoid, double scale, double z);
 /* adds to y; `w` may be NULL */
 void ref_combine_fwd(double *y, const double *x, const double *w, const int32_t *place, int64_t n,
 		     int64_t k, int64_t c);

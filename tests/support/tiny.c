@@ -192,7 +192,7 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		for (enum linear k = 0; k < LIN_COUNT; k++) {
 			int64_t dim[2];
 			linear_dims(c, k, dim);
-			for (int64_t x = 0; x < linear_copies(c, k); x++) {
+			for (int64_t x = 0; x < linear_copies(c, i, k); x++) {
 				char module[LINEAR_MODULE];
 				linear_module(module, i, k, x);
 				add_spec(&l, dim[0], dim[1], "%s.weight", module);
@@ -200,6 +200,8 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 					add_spec(&l, dim[0], 0, "%s.bias", module);
 			}
 		}
+		if (c->router_sigmoid && layer_is_mixture(c, i))
+			add_spec(&l, c->experts, 0, "model.layers.%d." MODEL_CORRECTION, i);
 		if (c->sinks)
 			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
 		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm; k++)

@@ -15,11 +15,11 @@ struct experts {
 	int32_t *chosen;
 	void *y;
 	const void *x, *dy;
-	const float *balance;
+	const float *balance, *bias;
 	const int32_t *place;
 	int64_t n, e, k, c, per;
-	float z;
-	bool whole, acc, bf;
+	float z, scale;
+	bool whole, sigmoid, acc, bf;
 };
 
 /* Tokens in a chunk: about 16 K numbers. */
@@ -43,26 +43,28 @@ static int64_t chunks(const struct experts *r) { return (r->n + r->per - 1) / r-
 		}                                                                                  \
 	}
 
-/* The k likeliest of p (E); what is no number comes last. */
+/* The k likeliest of p (E), by p and bias; what is no number comes last. */
 static void choose(const struct experts *r, const float *p, int32_t *chosen, float *w)
 {
 	bool taken[EXPERTS] = { false };
 	float all = 0;
 	for (int64_t k = 0; k < r->k; k++) {
 		int64_t best = -1;
-		float most = -1;
-		for (int64_t j = 0; j < r->e; j++)
-			if (!taken[j] && (best < 0 || p[j] > most)) {
-				most = p[j] >= 0 ? p[j] : -1;
+		float most = -INFINITY;
+		for (int64_t j = 0; j < r->e; j++) {
+			const float v = r->bias ? p[j] + r->bias[j] : p[j];
+			if (!taken[j] && (best < 0 || v > most)) {
+				most = v >= -INFINITY ? v : -INFINITY;
 				best = j;
 			}
+		}
 		taken[best] = true;
 		chosen[k] = (int32_t)best;
 		w[k] = p[best];
 		all += p[best];
 	}
-	for (int64_t k = 0; r->whole && k < r->k; k++)
-		w[k] /= all;
+	for (int64_t k = 0; k < r->k; k++)
+		w[k] = r->whole ? r->scale * w[k] / all : r->scale * w[k];
 }
 
 INLINE void route_fwd(const struct experts *r, int64_t n, const bool bf)
@@ -80,7 +82,7 @@ INLINE void route_fwd(const struct experts *r, int64_t n, const bool bf)
 	for (int64_t j = 0; j < r->e; j++)
 		sum += v[j];
 	for (int64_t j = 0; j < r->e; j++)
-		p[j] = v[j] / sum;
+		p[j] = r->sigmoid ? 1 / (1 + expf(-ld1(r->x, n * r->e + j, bf))) : v[j] / sum;
 	r->lse[n] = top + logf(sum);
 	choose(r, p, r->chosen + n * r->k, r->w + n * r->k);
 }
@@ -101,11 +103,14 @@ int CPU_SYM(cpu_route_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, 
 			     .w = cpu_ptr(a[2]),
 			     .chosen = cpu_ptr(a[3]),
 			     .x = cpu_ptr(a[4]),
-			     .n = a[5].i,
-			     .e = a[6].i,
-			     .k = a[7].i,
-			     .whole = a[8].i != 0,
-			     .per = tokens_per(8 * a[6].i),
+			     .bias = cpu_ptr(a[5]),
+			     .n = a[6].i,
+			     .e = a[7].i,
+			     .k = a[8].i,
+			     .whole = a[9].i != 0,
+			     .sigmoid = a[10].i != 0,
+			     .scale = a[11].f,
+			     .per = tokens_per(8 * a[7].i),
 			     .bf = t == DT_BF16 };
 	TRY(check(&r, e));
 	cpu_par(c, chunks(&r), route_fwd_chunk, &r);
@@ -113,7 +118,7 @@ int CPU_SYM(cpu_route_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, 
 }
 
 /* d is the derivative by the probability; that of weights with `whole` is taken by the logit at
- * once: dl = w (dw - sum of dw w). */
+ * once: dl = w (dw - sum of dw w / scale), with sigmoid times 1 - p. */
 INLINE void route_bwd(const struct experts *r, int64_t n, const bool bf)
 {
 	float d[EXPERTS], own[EXPERTS], mean = 0, sum = 0;
@@ -124,18 +129,23 @@ INLINE void route_bwd(const struct experts *r, int64_t n, const bool bf)
 		own[j] = 0;
 	}
 	for (int64_t k = 0; k < r->k; k++)
-		mean += dw[k] * w[k];
+		mean += dw[k] * w[k] / r->scale;
 	for (int64_t k = 0; k < r->k; k++) {
 		if (r->whole)
 			own[chosen[k]] = w[k] * (dw[k] - mean);
 		else
-			d[chosen[k]] += dw[k];
+			d[chosen[k]] += r->scale * dw[k];
 	}
 	for (int64_t j = 0; j < r->e; j++)
 		sum += d[j] * p[j];
 	const float z = 2 * r->z * r->lse[n];
-	for (int64_t j = 0; j < r->e; j++)
-		st1(r->y, n * r->e + j, p[j] * (d[j] - sum + z) + own[j], bf);
+	for (int64_t j = 0; j < r->e; j++) {
+		const float all =
+			r->sigmoid ? (p[j] * d[j] + own[j]) * (1 - p[j]) +
+					     z * expf(ld1(r->x, n * r->e + j, bf) - r->lse[n])
+				   : p[j] * (d[j] - sum + z) + own[j];
+		st1(r->y, n * r->e + j, all, bf);
+	}
 }
 BY_DTYPE(route_bwd)
 
@@ -148,12 +158,15 @@ int CPU_SYM(cpu_route_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, 
 			     .w = cpu_ptr(a[4]),
 			     .chosen = cpu_ptr(a[5]),
 			     .balance = cpu_ptr(a[6]),
-			     .n = a[7].i,
-			     .e = a[8].i,
-			     .k = a[9].i,
-			     .whole = a[10].i != 0,
-			     .z = a[11].f,
-			     .per = tokens_per(4 * a[8].i),
+			     .x = cpu_ptr(a[7]),
+			     .n = a[8].i,
+			     .e = a[9].i,
+			     .k = a[10].i,
+			     .whole = a[11].i != 0,
+			     .sigmoid = a[12].i != 0,
+			     .scale = a[13].f,
+			     .z = a[14].f,
+			     .per = tokens_per(4 * a[9].i),
 			     .bf = t == DT_BF16 };
 	TRY(check(&r, e));
 	cpu_par(c, chunks(&r), route_bwd_chunk, &r);

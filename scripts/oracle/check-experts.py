@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check-experts.py [PROGRAM]: adapters on the fused experts of transformers 5.
+
+For every family of mixtures a small random model gets an adapter from PEFT with
+`target_parameters`. `heteroshard merge` merges it into a folder: transformers computes the same
+from that as PEFT does. `heteroshard merge --adapter-only` reads it, takes it apart and writes it
+again: PEFT loads that and computes the same. Needs torch, transformers, peft."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import peft
+import torch
+import transformers
+
+N = 40
+SHAPE = dict(
+    vocab_size=160,
+    hidden_size=64,
+    intermediate_size=96,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    num_hidden_layers=2,
+    max_position_embeddings=128,
+    num_experts_per_tok=2,
+    tie_word_embeddings=False,
+)
+MODELS = {
+    "qwen3_moe": ("Qwen3MoeConfig", dict(moe_intermediate_size=32, num_experts=6)),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        dict(moe_intermediate_size=32, num_experts=6, shared_expert_intermediate_size=48),
+    ),
+    "olmoe": ("OlmoeConfig", dict(num_experts=6)),
+    "mixtral": ("MixtralConfig", dict(num_local_experts=6)),
+    "gpt_oss": ("GptOssConfig", dict(head_dim=16, sliding_window=9, num_local_experts=6)),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        dict(moe_intermediate_size=32, head_dim=16, n_routed_experts=6, num_hidden_layers=3),
+    ),
+}
+
+
+def run(*argv):
+    p = subprocess.run(argv, capture_output=True, text=True)
+    if p.returncode:
+        sys.exit(f"{' '.join(argv)}: {p.stderr}")
+
+
+def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
+    bad = 0
+    transformers.logging.disable_progress_bar()
+    for name, (kind, shape) in MODELS.items():
+        torch.manual_seed(3)
+        c = getattr(transformers, kind)(
+            pad_token_id=0, bos_token_id=1, eos_token_id=2, **(SHAPE | shape)
+        )
+        model = transformers.AutoModelForCausalLM.from_config(c).eval()
+        for p in model.parameters():
+            p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (p.ndim < 2)
+        ids = torch.randint(3, c.vocab_size, (1, N))
+        router = "mlp.router.weight" if name == "gpt_oss" else "mlp.gate.weight"
+        with tempfile.TemporaryDirectory() as d:
+            model.save_pretrained(d + "/base")
+            tuned = peft.get_peft_model(
+                model,
+                peft.LoraConfig(
+                    r=4,
+                    lora_alpha=8,
+                    target_modules=["q_proj", "o_proj"],
+                    target_parameters=[
+                        "mlp.experts.gate_up_proj",
+                        "mlp.experts.down_proj",
+                        router,
+                    ],
+                ),
+            )
+            for k, p in tuned.named_parameters():
+                if "lora_" in k:
+                    p.data = torch.randn_like(p) * 0.15
+            tuned.save_pretrained(d + "/adapter")
+            with torch.no_grad():
+                want = tuned.eval()(ids).logits
+            args = ["merge", "-q", d + "/base", d + "/adapter"]
+            run(program, *args, d + "/merged", "--type", "f32")
+            run(program, *args, d + "/again", "--adapter-only")
+            with torch.no_grad():
+                merged = transformers.AutoModelForCausalLM.from_pretrained(d + "/merged")
+                base = transformers.AutoModelForCausalLM.from_pretrained(d + "/base")
+                plain = base.eval()(ids).logits
+                again = peft.PeftModel.from_pretrained(base, d + "/again")
+                got = {"merged": merged.eval()(ids).logits, "again": again.eval()(ids).logits}
+        assert (plain - want).abs().max() > 0.05 * want.abs().max()
+        for what, v in got.items():
+            share = ((v - want).abs().max() / want.abs().max()).item()
+            ok = share <= 1e-4
+            bad += not ok
+            print(f"{name}: {what}: logits within {share:.1e}  {'ok' if ok else 'FAIL'}")
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

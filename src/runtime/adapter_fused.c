@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* adapter_fused.c - see adapter_fused.h. */
+#include "runtime/adapter_fused.h"
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char gate_up[] = "mlp.experts.gate_up_proj", down[] = "mlp.experts.down_proj";
+
+/* The modules of a fused parameter: gate and up, or down. */
+struct parts {
+	enum linear l[2];
+	int n;
+	bool alternate; /* their rows do */
+};
+
+static struct parts parts_of(const struct model_config *c, bool of_down)
+{
+	const bool sparse = c->expert_names == EXPERTS_SPARSE;
+	return of_down ? (struct parts){ .l = { sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN }, .n = 1 }
+		       : (struct parts){ .l = { sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE,
+						sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP },
+					 .n = 2,
+					 .alternate = c->expert_names == EXPERTS_OSS };
+}
+
+static int64_t row_of(const struct parts *p, int part, int64_t row, int64_t rows)
+{
+	return p->alternate ? row * p->n + part : part * rows + row;
+}
+
+static int64_t layer_of(const char *module)
+{
+	const char *at = strstr(module, "layers.");
+	return at ? strtoll(at + 7, NULL, 10) : INT64_MAX;
+}
+
+static int by_place(const void *x, const void *y)
+{
+	const struct peft_pair *a = x, *b = y;
+	const int64_t i = layer_of(a->module), j = layer_of(b->module);
+	return i != j ? (i < j ? -1 : 1) : strcmp(a->module, b->module);
+}
+
+static const char *named(struct arena *a, const char *layer, const char *path)
+{
+	char name[256];
+	snprintf(name, sizeof name, "%.*s%s", (int)(strstr(layer, ".mlp.") + 1 - layer), layer,
+		 path);
+	return arena_strdup(a, name);
+}
+
+/* ---- apart ---- */
+
+struct apart {
+	const struct model_config *c;
+	struct arena *a;
+	struct peft_adapter *ad;
+	struct peft_pair *pair; /* the new ones */
+	size_t n, cap;
+	bool target[LIN_COUNT];
+	const char *dir;
+};
+
+/* B of a fused pair is zero where part `p` has columns of the other part. */
+static bool own_columns(const struct peft_pair *f, const struct parts *q, int64_t experts,
+			int64_t r)
+{
+	const int64_t rows = f->out / q->n, half = r / q->n;
+	if (q->n < 2 || r % q->n)
+		return false;
+	for (int p = 0; p < q->n; p++)
+		for (int64_t o = 0; o < rows; o++)
+			for (int64_t i = 0; i < r; i++)
+				for (int64_t x = 0; i / half != p && x < experts; x++)
+					if (f->b[row_of(q, p, o, rows) * f->r + i * experts + x] !=
+					    0)
+						return false;
+	return true;
+}
+
+static int take_part(struct apart *t, const struct peft_pair *f, const struct parts *q, int part,
+		     int64_t expert, int64_t r, bool own, double scale, struct err *e)
+{
+	const int64_t E = t->c->experts, rows = f->out / q->n, k = own ? r / q->n : r,
+		      first = own ? part * k : 0;
+	char module[LINEAR_MODULE];
+	float *a = arena_alloc(t->a, (size_t)(k * f->in) * sizeof *a),
+	      *b = arena_alloc(t->a, (size_t)(rows * k) * sizeof *b);
+	linear_module(module, layer_of(f->module), q->l[part], expert);
+	const char *name = arena_strdup(t->a, module);
+	if (!a || !b || !name)
+		return err_nomem(e, (size_t)(k * (f->in + rows)) * sizeof *a, "an adapter");
+	memcpy(a, f->a + (expert * r + first) * f->in, (size_t)(k * f->in) * sizeof *a);
+	for (int64_t o = 0; o < rows; o++)
+		for (int64_t i = 0; i < k; i++)
+			b[o * k + i] =
+				f->b[row_of(q, part, o, rows) * f->r + (first + i) * E + expert];
+	t->target[q->l[part]] = true;
+	t->pair[t->n++] = (struct peft_pair){ .module = name,
+					      .in = f->in,
+					      .out = rows,
+					      .r = (int)k,
+					      .scale = scale,
+					      .a = a,
+					      .b = b };
+	return 0;
+}
+
+static int take_apart(struct apart *t, const struct peft_pair *f, struct err *e)
+{
+	const struct model_config *c = t->c;
+	const int64_t layer = layer_of(f->module), E = c->experts, C = c->hidden,
+		      F = c->intermediate;
+	const bool up = f->in == C && f->out == 2 * F, of_down = f->in == F && f->out == C,
+		   there = layer >= 0 && layer < c->layers && layer_is_mixture(c, layer);
+	char key[128];
+	snprintf(key, sizeof key, "model.layers.%lld.%s", (long long)layer, up ? gate_up : down);
+	const int64_t r = peft_rank_of(&t->ad->cfg, key);
+	if (!there || (!up && !of_down) || f->r != E * r)
+		return err_set(e, ERR_INPUT,
+			       "%s: the adapter on all experts of '%s' [%lld, %lld] of rank %lld "
+			       "does not fit %lld experts of [%lld, %lld]",
+			       t->dir, f->module, (long long)f->out, (long long)f->in,
+			       (long long)f->r, (long long)E, (long long)F, (long long)C);
+	const struct parts q = parts_of(c, !up);
+	const bool own = own_columns(f, &q, E, r);
+	const double scale = peft_scale_of(&t->ad->cfg, key);
+	for (int64_t x = 0; x < E; x++)
+		for (int p = 0; p < q.n; p++)
+			TRY(take_part(t, f, &q, p, x, r, own, scale, e));
+	return 0;
+}
+
+/* Names of modules here, where transformers has others: the block of Mixtral. */
+static int rename_pair(struct apart *t, struct peft_pair *p, struct err *e)
+{
+	const char *at = strstr(p->module, ".mlp.gate");
+	if (t->c->expert_names != EXPERTS_SPARSE || !at || at[9])
+		return 0;
+	p->module = named(t->a, p->module, "block_sparse_moe.gate");
+	return p->module ? 0 : err_nomem(e, 64, "a name");
+}
+
+int adapter_read(const char *dir, const struct model_config *c, struct arena *a,
+		 struct peft_adapter *ad, struct err *e)
+{
+	struct apart t = { .c = c, .a = a, .ad = ad, .dir = dir };
+	size_t fused = 0, n = 0;
+	TRY(peft_read(dir, a, ad, e));
+	for (size_t i = 0; i < ad->npair; i++)
+		fused += ad->pair[i].fused;
+	if (!fused)
+		return 0;
+	if (!c->experts)
+		return err_set(e, ERR_INPUT,
+			       "%s: is an adapter of experts, and a %s model has none", dir,
+			       c->family);
+	t.cap = ad->npair + 2 * fused * (size_t)c->experts;
+	t.pair = arena_alloc(a, t.cap * sizeof *t.pair);
+	const char **target = arena_alloc(a, (ad->cfg.ntarget + LIN_COUNT) * sizeof *target);
+	if (!t.pair || !target)
+		return err_nomem(e, t.cap * sizeof *t.pair, "an adapter");
+	for (size_t i = 0; i < ad->npair; i++) {
+		if (ad->pair[i].fused) {
+			TRY(take_apart(&t, &ad->pair[i], e));
+			continue;
+		}
+		t.pair[t.n] = ad->pair[i];
+		TRY(rename_pair(&t, &t.pair[t.n++], e));
+	}
+	for (size_t i = 0; i < ad->cfg.ntarget; i++)
+		target[n++] = ad->cfg.target[i];
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		if (t.target[l])
+			target[n++] = linear_path(l);
+	qsort(t.pair, t.n, sizeof *t.pair, by_place);
+	ad->pair = t.pair;
+	ad->npair = t.n;
+	ad->cfg.target = target;
+	ad->cfg.ntarget = n;
+	ad->cfg.nparameter = 0;
+	return 0;
+}
+
+/* ---- together ---- */
+
+struct together {
+	const struct peft_adapter *from;
+	const struct model_config *c;
+	struct arena *a;
+	struct peft_adapter *out;
+};
+
+static const struct peft_pair *pair_of(const struct together *t, int64_t layer, enum linear l,
+				       int64_t expert)
+{
+	char module[LINEAR_MODULE];
+	linear_module(module, layer, l, expert);
+	const struct peft_pair want = { .module = module };
+	return bsearch(&want, t->from->pair, t->from->npair, sizeof want, by_place);
+}
+
+/* The ranks of the parts, which all experts of all layers share, and the scale. */
+static int ranks(const struct together *t, const struct parts *q, int64_t layer, int r[2],
+		 double *scale_p, struct err *e)
+{
+	*scale_p = 0;
+	for (int p = 0; p < q->n; p++) {
+		const struct peft_pair *first = pair_of(t, layer, q->l[p], 0);
+		r[p] = first ? first->r : 0;
+		for (int64_t x = 0; x < t->c->experts; x++) {
+			const struct peft_pair *one = pair_of(t, layer, q->l[p], x);
+			if (!one != !first || (one && (one->m || one->r != r[p] ||
+						       (*scale_p > 0 && one->scale != *scale_p))))
+				return err_set(e, ERR_UNSUPPORTED,
+					       "the adapters on %s differ in rank or scale, are "
+					       "missing or have magnitudes: they cannot be joined",
+					       linear_path(q->l[p]));
+			*scale_p = one ? one->scale : *scale_p;
+		}
+	}
+	return 0;
+}
+
+static int fuse(const struct together *t, int64_t layer, bool of_down, bool nested, struct err *e)
+{
+	const struct parts q = parts_of(t->c, of_down);
+	const int64_t E = t->c->experts;
+	int64_t dim[2];
+	int r[2] = { 0, 0 };
+	double scale;
+	char module[LINEAR_MODULE];
+	TRY(ranks(t, &q, layer, r, &scale, e));
+	const int64_t k = r[0] + r[1];
+	if (!k)
+		return 0;
+	linear_dims(t->c, q.l[0], dim);
+	const int64_t out = dim[0] * q.n;
+	float *a = arena_alloc(t->a, (size_t)(E * k * dim[1]) * sizeof *a),
+	      *b = arena_alloc(t->a, (size_t)(out * k * E) * sizeof *b);
+	snprintf(module, sizeof module, "model.layers.%lld.mlp.experts%s", (long long)layer,
+		 nested && !of_down ? ".base_layer" : "");
+	const char *name = arena_strdup(t->a, module);
+	if (!a || !b || !name)
+		return err_nomem(e, (size_t)(E * k * (dim[1] + out)) * sizeof *a, "an adapter");
+	for (int64_t x = 0; x < E; x++)
+		for (int p = 0; p < q.n; p++) {
+			const struct peft_pair *one = pair_of(t, layer, q.l[p], x);
+			const int64_t first = p ? r[0] : 0;
+			for (int64_t i = 0; one && i < r[p]; i++) {
+				memcpy(a + (x * k + first + i) * dim[1], one->a + i * dim[1],
+				       (size_t)dim[1] * sizeof *a);
+				for (int64_t o = 0; o < dim[0]; o++)
+					b[(row_of(&q, p, o, dim[0]) * k + first + i) * E + x] =
+						one->b[o * r[p] + i];
+			}
+		}
+	t->out->pair[t->out->npair++] = (struct peft_pair){ .module = name,
+							    .in = dim[1],
+							    .out = out,
+							    .r = (int)(E * k),
+							    .fused = true,
+							    .a = a,
+							    .b = b };
+	struct peft_config *c = &t->out->cfg;
+	const char *key = of_down ? down : gate_up;
+	for (size_t i = 0; i < c->nparameter; i++)
+		if (c->parameter[i] == key)
+			return 0;
+	c->parameter[c->nparameter++] = key;
+	c->rank[c->nrank++] = (struct peft_number){ key, (double)k };
+	c->alphas[c->nalpha++] =
+		(struct peft_number){ key, scale * (c->rslora ? sqrt((double)k) : (double)k) };
+	return 0;
+}
+
+static bool has_part(const struct together *t, int64_t layer, bool of_down)
+{
+	const struct parts q = parts_of(t->c, of_down);
+	bool there = false;
+	for (int p = 0; p < q.n; p++)
+		there |= pair_of(t, layer, q.l[p], 0) != NULL;
+	return there;
+}
+
+static bool is_of_experts(const struct model_config *c, const char *module, bool router)
+{
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		if (linear_is_of(l, module) && model_has_linear(c, l) &&
+		    (router ? linear_is_router(l) && l != LIN_SHARED_SCORE : linear_is_expert(l)))
+			return true;
+	return false;
+}
+
+/* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`. */
+static int add_router(const struct together *t, const struct peft_pair *p, struct err *e)
+{
+	const bool oss = t->c->expert_names == EXPERTS_OSS;
+	static const char *const key[] = { "mlp.gate.weight", "mlp.router.weight" };
+	struct peft_config *c = &t->out->cfg;
+	struct peft_pair *to = &t->out->pair[t->out->npair++];
+	char name[128];
+	*to = *p;
+	snprintf(name, sizeof name, "model.layers.%lld.mlp.%s", (long long)layer_of(p->module),
+		 oss ? "router" : "gate");
+	to->module = arena_strdup(t->a, name);
+	if (!to->module)
+		return err_nomem(e, sizeof name, "a name");
+	for (size_t i = 0; i < c->nparameter; i++)
+		if (c->parameter[i] == key[oss])
+			return 0;
+	c->parameter[c->nparameter++] = key[oss];
+	c->rank[c->nrank++] = (struct peft_number){ key[oss], (double)p->r };
+	c->alphas[c->nalpha++] =
+		(struct peft_number){ key[oss],
+				      p->scale * (c->rslora ? sqrt((double)p->r) : (double)p->r) };
+	return 0;
+}
+
+/* The names of the modules that keep their pairs. */
+static void keep_targets(const struct together *t)
+{
+	struct peft_config *c = &t->out->cfg;
+	c->ntarget = 0;
+	for (size_t i = 0; i < t->out->npair; i++) {
+		const struct peft_pair *p = &t->out->pair[i];
+		const char *last = strrchr(p->module, '.');
+		last = last ? last + 1 : p->module;
+		bool known =
+			p->fused || is_of_experts(t->c, p->module, true) || !strcmp(last, "gate");
+		for (size_t k = 0; k < c->ntarget; k++)
+			known |= !strcmp(c->target[k], last);
+		if (!known)
+			c->target[c->ntarget++] = last;
+	}
+}
+
+/* Unless its key is there. */
+static void add_number(struct peft_number *list, size_t *n_p, const struct peft_number *p)
+{
+	for (size_t i = 0; i < *n_p; i++)
+		if (!strcmp(list[i].key, p->key))
+			return;
+	list[(*n_p)++] = *p;
+}
+
+int adapter_fuse(const struct peft_adapter *ad, const struct model_config *c, struct arena *a,
+		 struct peft_adapter *out, struct err *e)
+{
+	const struct together t = { ad, c, a, out };
+	*out = *ad;
+	out->npair = 0;
+	out->pair = arena_alloc(a, (ad->npair + 1) * sizeof *out->pair);
+	out->cfg.target = arena_alloc(a, (ad->npair + 1) * sizeof *out->cfg.target);
+	out->cfg.rank = arena_alloc(a, (ad->cfg.nrank + 3) * sizeof *out->cfg.rank);
+	out->cfg.alphas = arena_alloc(a, (ad->cfg.nalpha + 3) * sizeof *out->cfg.alphas);
+	out->cfg.parameter = arena_alloc(a, 3 * sizeof *out->cfg.parameter);
+	if (!out->pair || !out->cfg.target || !out->cfg.rank || !out->cfg.alphas ||
+	    !out->cfg.parameter)
+		return err_nomem(e, ad->npair * sizeof *out->pair, "an adapter");
+	/* what PEFT finds first holds: the keys of parameters are in front */
+	out->cfg.nrank = out->cfg.nalpha = out->cfg.nparameter = 0;
+	out->cfg.dropout = 0; /* PEFT has none for parameters */
+	for (int64_t i = 0; i < c->layers; i++) {
+		const bool nested = has_part(&t, i, false) && has_part(&t, i, true);
+		TRY(fuse(&t, i, true, nested, e));
+		TRY(fuse(&t, i, false, nested, e));
+	}
+	for (size_t i = 0; i < ad->npair; i++) {
+		if (is_of_experts(c, ad->pair[i].module, false))
+			continue;
+		if (is_of_experts(c, ad->pair[i].module, true))
+			TRY(add_router(&t, &ad->pair[i], e));
+		else
+			out->pair[out->npair++] = ad->pair[i];
+	}
+	if (!out->cfg.nparameter)
+		return err_set(e, ERR_USAGE, "the adapter has no pair on experts or routers");
+	keep_targets(&t);
+	for (size_t i = 0; i < ad->cfg.nrank; i++)
+		add_number(out->cfg.rank, &out->cfg.nrank, &ad->cfg.rank[i]);
+	for (size_t i = 0; i < ad->cfg.nalpha; i++)
+		add_number(out->cfg.alphas, &out->cfg.nalpha, &ad->cfg.alphas[i]);
+	return 0;
+}
