@@ -34,9 +34,11 @@ def steps(rows):
         for r in rows
         if r["row"] == "peft"
     }
+    key = lambda r: (r["shape"], r["length"], r["recompute"], r["weights"])
+    one_by_one = {key(r): r for r in rows if r["row"] == "step" and not r.get("graphs", True)}
     out = []
     for r in rows:
-        if r["row"] != "step":
+        if r["row"] != "step" or not r.get("graphs", True):
             continue
         # the other program computes in bfloat16 whatever this one does
         other = peft.get(
@@ -61,6 +63,8 @@ def steps(rows):
             if r["fits"]
             else ["does not fit", "", ""]
         )
+        off = one_by_one.get(key(r))
+        mine.append(f"{rate(off):.0f}" if off and off["fits"] else "")
         if not other:
             mine += ["", "", ""]
         elif not other["fits"]:
@@ -80,6 +84,7 @@ def steps(rows):
             "tokens/s",
             "of matrix rate",
             "peak GiB",
+            "without graphs",
             "peft tokens/s",
             "peft peak GiB",
             "ratio",

@@ -55,32 +55,38 @@ static struct dev_gemm gemm_of(const struct shape *s, int trans, int pad, enum d
 
 static int64_t most(int64_t a) { return a > 0 ? a : 1; }
 
+/* apart: what is added is not what was in C, which is NaN. */
 static void one(struct tensors *ts, const struct shape *s, int trans, int pad, enum dtype ab,
-		enum dtype ct, float alpha, float beta)
+		enum dtype ct, float alpha, float beta, bool apart)
 {
 	struct err e = { 0 };
 	struct dev_gemm g = gemm_of(s, trans, pad, ab, ct);
 	const int64_t na = most((g.ta ? g.k : g.m) * g.lda), nb = most((g.tb ? g.n : g.k) * g.ldb),
 		      nc = most(g.m * g.ldc);
 	struct tensor64 *a = tensor_normal(ts, ab, na, 1), *b = tensor_normal(ts, ab, nb, 1),
-			*c = beta != 0 ? tensor_normal(ts, ct, nc, 1) : tensor_nan(ts, ct, nc);
+			*d = apart ? tensor_normal(ts, ct, nc, 1) : NULL,
+			*c = beta != 0 && !apart ? tensor_normal(ts, ct, nc, 1)
+						 : tensor_nan(ts, ct, nc);
 	g.a = DEV_REF(a->b, 0);
 	g.b = DEV_REF(b->b, 0);
 	g.c = DEV_REF(c->b, 0);
+	g.d = d ? DEV_REF(d->b, 0) : DEV_NONE;
 	g.alpha = alpha;
 	g.beta = beta;
 	if (dev_gemm(ts->dev, &g, &e) < 0)
 		fail_msg("%s", e.msg);
 	double *want = mem_array((size_t)nc, sizeof *want);
 	memcpy(want, c->v, (size_t)nc * sizeof *want);
+	for (int64_t i = 0; d && i < g.m; i++)
+		memcpy(want + i * g.ldc, d->v + i * g.ldc, (size_t)g.n * sizeof *want);
 	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, (double)alpha,
 		 (double)beta);
 	ts->floor = sqrt((double)most(g.k));
 	/* sums of k products in float32; then one rounding to the dtype of C */
 	const double rel = ct == DT_F32 ? 1e-5 : ct == DT_BF16 ? 0x1.1p-8 : 0x1.1p-11;
-	tensor_check(ts, c, want, rel, 4e-6, "gemm %s%s %lldx%lldx%lld pad %d alpha %g beta %g",
+	tensor_check(ts, c, want, rel, 4e-6, "gemm %s%s %lldx%lldx%lld pad %d alpha %g beta %g%s",
 		     g.ta ? "t" : "n", g.tb ? "t" : "n", (long long)g.m, (long long)g.n,
-		     (long long)g.k, pad, (double)alpha, (double)beta);
+		     (long long)g.k, pad, (double)alpha, (double)beta, d ? ", of D" : "");
 	mem_free(want);
 	tensors_release(ts);
 }
@@ -113,12 +119,13 @@ static int all(struct dev *d, const char *label)
 			 * each flag is met both ways */
 			for (int how = 0; how < 32; how += step)
 				one(&ts, &shapes[s], how & 3, how & 4 ? 5 : 0, pairs[p][0],
-				    pairs[p][1], how & 8 ? -0.5f : 1, how & 16 ? 1 : 0);
+				    pairs[p][1], how & 8 ? -0.5f : 1, how & 16 ? 1 : 0,
+				    how & 16 && (how ^ how >> 1) & 1);
 		/* the second pair of dtypes: a sum in parts must not be rounded to C's dtype in
 		 * between */
 		for (size_t s = 0; s < ARRAY_LEN(real_sizes) && p < 2; s++)
 			one(&ts, &real_sizes[s], p ? 3 : 2, 0, pairs[p][0], pairs[p][1],
-			    p ? -0.5f : 1, p ? 1 : 0);
+			    p ? -0.5f : 1, p ? 1 : 0, p > 0);
 		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok",
 			      ts.worst, ts.worst_of);
 		failed += ts.failed;
@@ -237,7 +244,7 @@ static void test_many_shapes(void **state)
 	for (int round = 0; round < 2; round++)
 		for (int i = 0; i < 600; i++) {
 			struct shape s = { 5 + i % 30, 5 + i / 30, 8 };
-			one(&ts, &s, 0, 0, DT_F32, DT_F32, 1, 0);
+			one(&ts, &s, 0, 0, DT_F32, DT_F32, 1, 0, false);
 		}
 	assert_int_equal(ts.failed, 0);
 	dev_close(d);

@@ -187,16 +187,24 @@ static void case_dot_columns(struct tensors *ts, enum dtype t)
 
 static void case_rmsnorm_fwd(struct tensors *ts, enum dtype t)
 {
-	for (size_t s = 0; s < ARRAY_LEN(shapes) * 2; s++) {
-		const int64_t n = shapes[s / 2][0], c = shapes[s / 2][1];
+	for (size_t s = 0; s < ARRAY_LEN(shapes) * 4; s++) {
+		const int64_t n = shapes[s / 4][0], c = shapes[s / 4][1];
 		const double plus = s % 2 ? 1 : 0;
+		struct tensor64 *add = s & 2 ? tensor_normal(ts, t, n * c, 1) : NULL;
 		struct tensor64 *x = tensor_normal(ts, t, n * c, 3),
 				*w = tensor_normal(ts, DT_F32, c, 1), *y = tensor_nan(ts, t, n * c),
 				*rstd = tensor_nan(ts, DT_F32, n);
-		LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), AI(n), AI(c), AF(1e-5),
-		       AF(plus));
+		if (add)
+			LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), AB(add), AI(n),
+			       AI(c), AF(1e-5), AF(plus));
+		else
+			LAUNCH(ts, K_rmsnorm_fwd, t, AB(y), AB(rstd), AB(x), AB(w), ANONE, AI(n),
+			       AI(c), AF(1e-5), AF(plus));
 		double *want = nans(n * c), *wrstd = nans(n);
 		ref_rmsnorm_fwd(want, wrstd, x->v, w->v, n, c, 1e-5, plus);
+		ts->floor = add ? 4 : 0; /* what is added may take away most of it */
+		for (int64_t i = 0; add && i < n * c; i++)
+			want[i] += add->v[i];
 		tensor_check(ts, rstd, wrstd, 2e-6, 0, "rmsnorm_fwd rstd %lldx%lld", (long long)n,
 			     (long long)c);
 		tensor_check(ts, y, want, 2 * rel_of(t), 4 * small_of(t), "rmsnorm_fwd %lldx%lld",
@@ -284,7 +292,7 @@ static void case_swiglu_fwd(struct tensors *ts, enum dtype t)
 		const int64_t n = case_lengths[s];
 		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2),
 				*u = tensor_normal(ts, t, n, 1), *y = tensor_nan(ts, t, n);
-		LAUNCH(ts, K_swiglu_fwd, t, AB(y), AB(g), AB(u), AI(n));
+		LAUNCH(ts, K_swiglu_fwd, t, AB(y), AB(g), AB(u), AI(n), AI(n), AI(n));
 		double *want = nans(n);
 		ref_swiglu_fwd(want, g->v, u->v, n);
 		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30), "swiglu_fwd %lld",
@@ -307,7 +315,8 @@ static void case_swiglu_bwd(struct tensors *ts, enum dtype t)
 					*du = alias ? u : tensor_nan(ts, t, n);
 			double *wg = nans(n), *wu = nans(n);
 			ref_swiglu_bwd(wg, wu, dy->v, g->v, u->v, n);
-			LAUNCH(ts, K_swiglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n));
+			LAUNCH(ts, K_swiglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n),
+			       AI(n), AI(n));
 			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "swiglu_bwd dgate %lld alias %d",
 				     (long long)n, alias);
 			tensor_check(ts, du, wu, rel_of(t), 1e-6, "swiglu_bwd dup %lld alias %d",
@@ -324,7 +333,7 @@ static void case_geglu_fwd(struct tensors *ts, enum dtype t)
 		const int64_t n = case_lengths[s];
 		struct tensor64 *g = tensor_normal(ts, t, n, s & 1 ? 50 : 2),
 				*u = tensor_normal(ts, t, n, 1), *y = tensor_nan(ts, t, n);
-		LAUNCH(ts, K_geglu_fwd, t, AB(y), AB(g), AB(u), AI(n));
+		LAUNCH(ts, K_geglu_fwd, t, AB(y), AB(g), AB(u), AI(n), AI(n), AI(n));
 		double *want = nans(n);
 		ref_geglu_fwd(want, g->v, u->v, n);
 		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30), "geglu_fwd %lld",
@@ -347,7 +356,8 @@ static void case_geglu_bwd(struct tensors *ts, enum dtype t)
 					*du = alias ? u : tensor_nan(ts, t, n);
 			double *wg = nans(n), *wu = nans(n);
 			ref_geglu_bwd(wg, wu, dy->v, g->v, u->v, n);
-			LAUNCH(ts, K_geglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n));
+			LAUNCH(ts, K_geglu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n),
+			       AI(n), AI(n));
 			tensor_check(ts, dg, wg, rel_of(t), 1e-6, "geglu_bwd dgate %lld alias %d",
 				     (long long)n, alias);
 			tensor_check(ts, du, wu, rel_of(t), 1e-6, "geglu_bwd dup %lld alias %d",

@@ -57,13 +57,19 @@ static void case_products(struct tensors *ts, enum dtype t)
 		struct tensor64 *a = tensor_normal(ts, t, (g.ta ? g.k : g.m) * g.lda, 1),
 				*b = tensor_normal(ts, t, (g.tb ? g.n : g.k) * g.ldb, 1);
 		for (int shape = 0; shape < GPU_SHAPES; shape++) {
-			struct tensor64 *c = tensor_normal(ts, g.c_dtype, g.m * g.ldc, 1);
+			struct tensor64 *c = tensor_normal(ts, g.c_dtype, g.m * g.ldc, 1),
+					*d = tensor_normal(ts, g.c_dtype, g.m * g.ldc, 1);
 			double *want = copy(c);
+			const bool apart = shape % 2; /* what is added is in D */
 			char digit[2] = { (char)('0' + shape), 0 };
 			setenv("HS_GEMM_SHAPE", digit, 1);
 			g.a = DEV_REF(a->b, 0);
 			g.b = DEV_REF(b->b, 0);
 			g.c = DEV_REF(c->b, 0);
+			g.d = apart ? DEV_REF(d->b, 0) : DEV_NONE;
+			for (int64_t k = 0; k < g.m && apart; k++)
+				memcpy(want + k * g.ldc, d->v + k * g.ldc,
+				       (size_t)g.n * sizeof *want);
 			if (dev_gemm(ts->dev, &g, &e) < 0)
 				fail_msg("%s", e.msg);
 			ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc,

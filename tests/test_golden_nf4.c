@@ -161,7 +161,7 @@ static void multiply(struct golden *g, const struct golden_case *c, const struct
 	must(dev_alloc(device, c->n * 4, &dy, &e), &e);
 	must(dev_upload(DEV_REF(dx, 0), eye, (size_t)(in * in) * 4, &e), &e);
 	must(weight_matmul(&p->w, &scratch, DT_F32, false, DEV_REF(dy, 0), DEV_REF(dx, 0), in, 0,
-			   &e),
+			   DEV_NONE, &e),
 	     &e);
 	must(dev_download(y, DEV_REF(dy, 0), c->n * 4, &e), &e);
 	for (uint64_t i = 0; i < c->n; i++)

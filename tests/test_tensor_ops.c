@@ -38,7 +38,8 @@ struct bench {
 	struct tensor *used[3];
 	struct param *par[4]; /* differentiated parameters */
 	size_t nin, npar;
-	struct param store[4];
+	struct param store[4], frozen[3];
+	size_t nfrozen;
 	struct dev_ref ids, pos, freq, starts, rows, labels;
 	int (*build)(struct bench *b, struct tensor **y_p, struct err *e);
 };
@@ -78,6 +79,17 @@ static struct param *new_param(struct bench *b, int ndim, int64_t rows, int64_t 
 	return b->par[b->npar++] = p;
 }
 
+static struct param *new_frozen(struct bench *b, int64_t rows, int64_t cols)
+{
+	struct err e = { 0 };
+	struct param *p = &b->frozen[b->nfrozen++];
+	float v[OUT * C * 2];
+	OK(param_init_plain(p, b->dev, "w", 2, (const int64_t[]){ rows, cols }, DT_F32, false, &e));
+	fill(b, v, param_count(p), 0.4f);
+	OK(param_upload_f32(p, 0, param_count(p), v, &e));
+	return p;
+}
+
 static struct dev_ref ints(struct bench *b, const int32_t *v, int64_t n)
 {
 	struct err e = { 0 };
@@ -106,11 +118,12 @@ static void case_embed(struct bench *b)
 
 static int build_rmsnorm(struct bench *b, struct tensor **y_p, struct err *e)
 {
-	return op_rmsnorm_apply(&b->tape, b->used[0], b->par[0], C, 1e-5f, 1, y_p, e);
+	return op_rmsnorm_apply(&b->tape, b->used[0], b->par[0], C, 1e-5f, 1, b->used[1], y_p, e);
 }
 
 static void case_rmsnorm(struct bench *b)
 {
+	new_input(b, 2, (const int64_t[]){ N, C });
 	new_input(b, 2, (const int64_t[]){ N, C });
 	new_param(b, 1, C, 1);
 	b->build = build_rmsnorm;
@@ -156,6 +169,34 @@ static void case_linear(struct bench *b)
 	new_param(b, 2, R, C);
 	new_param(b, 2, OUT, R);
 	b->build = build_linear;
+}
+
+static int build_joined(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct joined_linear j = { .n = 3, .key = { 5, 6, 7 } };
+	for (int i = 0; i < 3; i++)
+		j.part[i] = (struct linear_part){ .w = &b->frozen[i] };
+	for (int i = 0; i < 2; i++) /* the one in the middle has no adapter */
+		j.part[2 * i].lora = (struct lora){ .a = b->par[2 * i],
+						    .b = b->par[2 * i + 1],
+						    .scale = i ? 0.5f : 1.5f };
+	return op_joined_apply(&b->tape, b->used[0], &j, y_p, e);
+}
+
+static void case_joined(struct bench *b)
+{
+	struct err e = { 0 };
+	struct param *w[3];
+	new_input(b, 2, (const int64_t[]){ N, C });
+	w[0] = new_frozen(b, OUT, C);
+	w[1] = new_frozen(b, 5, C);
+	w[2] = new_frozen(b, 9, C);
+	OK(param_join(w, 3, &e));
+	new_param(b, 2, R, C);
+	new_param(b, 2, OUT, R);
+	new_param(b, 2, 2, C);
+	new_param(b, 2, 9, 2);
+	b->build = build_joined;
 }
 
 static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
@@ -234,6 +275,51 @@ static void case_columns(struct bench *b)
 {
 	new_input(b, 2, (const int64_t[]){ N, 18 });
 	b->build = build_columns;
+}
+
+/* Attention reads q, k and v where they lie, q and k having been rotated as one. */
+static int build_slice(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	const struct rope r = { .pos = b->pos, .freq = b->freq, .scale = 1, .rot = D };
+	struct tensor *qk, *part[3];
+	TRY(op_slice_apply(&b->tape, b->used[0], 0, (H + G) * D, &qk, e));
+	qk->ndim = 3;
+	qk->dim[1] = H + G;
+	qk->dim[2] = D;
+	TRY(op_rope_apply(&b->tape, qk, &r, &qk, e));
+	TRY(op_slice_apply(&b->tape, qk, 0, H * D, &part[0], e));
+	TRY(op_slice_apply(&b->tape, qk, H * D, G * D, &part[1], e));
+	TRY(op_slice_apply(&b->tape, b->used[0], (H + G) * D, G * D, &part[2], e));
+	for (int i = 0; i < 3; i++) {
+		part[i]->ndim = 3;
+		part[i]->dim[1] = i ? G : H;
+		part[i]->dim[2] = D;
+	}
+	return op_attention_apply(&b->tape, part[0], part[1], part[2], NULL, b->starts, b->starts,
+				  3, 0, 0.35f, 0, y_p, e);
+}
+
+static void case_slice(struct bench *b)
+{
+	case_rope(b);
+	b->nin = 0;
+	new_input(b, 2, (const int64_t[]){ N, (H + 2 * G) * D });
+	b->starts = ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
+	b->build = build_slice;
+}
+
+static int build_slice_gated(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct tensor *part[2];
+	TRY(op_slice_apply(&b->tape, b->used[0], 0, 9, &part[0], e));
+	TRY(op_slice_apply(&b->tape, b->used[0], 9, 9, &part[1], e));
+	return op_geglu_apply(&b->tape, part[0], part[1], y_p, e);
+}
+
+static void case_slice_gated(struct bench *b)
+{
+	new_input(b, 2, (const int64_t[]){ N, 18 });
+	b->build = build_slice_gated;
 }
 
 static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
@@ -540,12 +626,15 @@ static const struct {
 	{ "rmsnorm", case_rmsnorm, false },
 	{ "rope", case_rope, false },
 	{ "linear", case_linear, false },
+	{ "joined", case_joined, false },
 	{ "attention", case_attention, false },
 	{ "swiglu", case_swiglu, false },
 	{ "swiglu_oss", case_swiglu_oss, false },
 	{ "geglu", case_geglu, false },
 	{ "add", case_add, false },
 	{ "columns", case_columns, false },
+	{ "slice", case_slice, false },
+	{ "slice", case_slice_gated, false },
 	{ "loss", case_loss, true },
 	{ "act", case_act, false },
 	{ "layernorm", case_layernorm, false },
@@ -647,6 +736,8 @@ static void release(struct bench *b)
 {
 	for (size_t i = 0; i < b->npar; i++)
 		param_release(&b->store[i]);
+	for (size_t i = 0; i < b->nfrozen; i++)
+		param_release(&b->frozen[i]);
 	dmem_release(&b->mem);
 	dmem_release(&b->scratch);
 	arena_release(&b->host);
@@ -669,45 +760,140 @@ static void open_bench(struct bench *b)
 				 .record = true };
 }
 
+static void one_case(size_t c)
+{
+	struct bench b;
+	open_bench(&b);
+	cases[c].make(&b);
+	gradients(&b, cases[c].unit_seed);
+	struct tensor *grad[3] = { 0 };
+	/* copies: the loss adds to its head's gradient in every forward */
+	float *pgrad[4] = { 0 };
+	for (size_t i = 0; i < b.nin; i++)
+		grad[i] = b.used[i]->grad;
+	for (size_t k = 0; k < b.npar; k++) {
+		pgrad[k] = mem_array((size_t)param_count(b.par[k]), 4);
+		memcpy(pgrad[k], b.par[k]->grad->host, (size_t)param_count(b.par[k]) * 4);
+	}
+	double worst = 0;
+	for (size_t i = 0; i < b.nin; i++) {
+		assert_non_null(grad[i]);
+		double err = check(&b, host(b.in[i]->at), host(grad[i]->at), tensor_count(b.in[i]),
+				   cases[c].unit_seed);
+		worst = err > worst || isnan(err) ? err : worst;
+	}
+	for (size_t i = 0; i < b.npar; i++) {
+		double err = check(&b, b.par[i]->value->host, pgrad[i], param_count(b.par[i]),
+				   cases[c].unit_seed);
+		mem_free(pgrad[i]);
+		worst = err > worst || isnan(err) ? err : worst;
+	}
+	printf("%-10s largest relative error %.2e\n", cases[c].op, worst);
+	if (!(worst <= tolerance))
+		fail_msg("%s: gradient and finite difference disagree by %.3g", cases[c].op, worst);
+	release(&b);
+}
+
 static void every_op_against_finite_differences(void **state)
 {
 	(void)state;
 	for (size_t o = 0; ops[o]; o++) {
-		size_t c = 0;
-		while (c < ARRAY_LEN(cases) && strcmp(cases[c].op, ops[o]->name))
-			c++;
-		if (c == ARRAY_LEN(cases))
+		int found = 0;
+		for (size_t c = 0; c < ARRAY_LEN(cases); c++)
+			if (!strcmp(cases[c].op, ops[o]->name)) {
+				one_case(c);
+				found++;
+			}
+		if (!found)
 			fail_msg("op.def has '%s', this test has no case for it", ops[o]->name);
+	}
+}
+
+/* The parts of a joined op, as linear layers of their own, give the same numbers and gradients: with
+ * dropout and without; plain, NF4, and plain weights that do not lie one behind the other. */
+static void joined_layers_are_the_layers(void **state)
+{
+	enum { ROWS = 20, IN = 32 };
+	(void)state;
+	for (int how = 0; how < 6; how++) {
+		struct err e = { 0 };
 		struct bench b;
+		struct param q[2], *both[2] = { &q[0], &q[1] };
+		struct joined_linear j = { .n = 2, .key = { 11, 12 } };
+		struct tensor *x, *y, *z[2];
+		struct dev_ref seed;
+		float w[ROWS * IN], kept[4][ROWS * IN], dx[N * IN];
 		open_bench(&b);
-		cases[c].make(&b);
-		gradients(&b, cases[c].unit_seed);
-		struct tensor *grad[3] = { 0 };
-		/* copies: the loss adds to its head's gradient in every forward */
-		float *pgrad[4] = { 0 };
-		for (size_t i = 0; i < b.nin; i++)
-			grad[i] = b.used[i]->grad;
-		for (size_t k = 0; k < b.npar; k++) {
-			pgrad[k] = mem_array((size_t)param_count(b.par[k]), 4);
-			memcpy(pgrad[k], b.par[k]->grad->host, (size_t)param_count(b.par[k]) * 4);
+		x = new_input(&b, 2, (const int64_t[]){ N, IN });
+		for (int i = 0; i < 2; i++) {
+			const int64_t dim[2] = { ROWS, IN };
+			uint8_t packed[ROWS * IN / 2];
+			float absmax[ROWS * IN / 64];
+			fill(&b, w, ROWS * IN, 1);
+			nf4_quantize(w, ROWS * IN, packed, absmax);
+			const struct nf4_parts parts = {
+				.packed = packed, .absmax = absmax, .code = nf4_code, .block = 64
+			};
+			if (how / 2 == 1)
+				OK(param_init_nf4(&q[i], b.dev, "q", dim, &parts, &e));
+			else
+				OK(param_init_plain(&q[i], b.dev, "q", 2, dim, DT_F32, false, &e));
+			if (how / 2 != 1)
+				OK(param_upload_f32(&q[i], 0, ROWS * IN, w, &e));
+			new_param(&b, 2, R + i, IN);
+			new_param(&b, 2, ROWS, R + i);
+			j.part[i] =
+				(struct linear_part){ .w = &q[i],
+						      .lora = { .a = b.par[2 * i],
+								.b = b.par[2 * i + 1],
+								.scale = 1.5f,
+								.dropout = how % 2 ? 0.25f : 0 } };
 		}
+		if (how / 2 == 2)
+			OK(param_join(both, 2, &e));
+		OK(dmem_take(&b.mem, N * 2 * ROWS * 4, &seed, &e));
+		fill(&b, host(seed), N * 2 * ROWS, 1);
+		OK(op_joined_apply(&b.tape, x, &j, &y, &e));
+		OK(tape_seed(&b.tape, y, seed, &e));
+		OK(tape_backward(&b.tape, &e));
+		memcpy(dx, host(x->grad->at), sizeof dx);
+		for (int k = 0; k < 4; k++) {
+			const size_t bytes = (size_t)param_count(b.par[k]) * 4;
+			memcpy(kept[k], b.par[k]->grad->host, bytes);
+			OK(dev_zero(DEV_REF(b.par[k]->grad, 0), bytes, &e));
+		}
+		tape_reset(&b.tape);
+		x->grad = NULL;
+		x->grad_written = false;
 		double worst = 0;
-		for (size_t i = 0; i < b.nin; i++) {
-			assert_non_null(grad[i]);
-			double err = check(&b, host(b.in[i]->at), host(grad[i]->at),
-					   tensor_count(b.in[i]), cases[c].unit_seed);
-			worst = err > worst || isnan(err) ? err : worst;
+		for (int i = 0; i < 2; i++) {
+			OK(op_linear_apply(&b.tape, x, &q[i], NULL, &j.part[i].lora, j.key[i], NULL,
+					   &z[i], &e));
+			struct dev_ref part;
+			OK(dmem_take(&b.mem, N * ROWS * 4, &part, &e));
+			for (int64_t r = 0; r < N; r++)
+				for (int64_t c = 0; c < ROWS; c++) {
+					const int64_t at = r * 2 * ROWS + i * ROWS + c;
+					host(part)[r * ROWS + c] = host(seed)[at];
+					worst = fmax(worst,
+						     fabs((double)host(y->at)[at] -
+							  (double)host(z[i]->at)[r * ROWS + c]));
+				}
+			OK(tape_seed(&b.tape, z[i], part, &e));
 		}
-		for (size_t i = 0; i < b.npar; i++) {
-			double err = check(&b, b.par[i]->value->host, pgrad[i],
-					   param_count(b.par[i]), cases[c].unit_seed);
-			mem_free(pgrad[i]);
-			worst = err > worst || isnan(err) ? err : worst;
-		}
-		printf("%-10s largest relative error %.2e\n", ops[o]->name, worst);
-		if (!(worst <= tolerance))
-			fail_msg("%s: gradient and finite difference disagree by %.3g",
-				 ops[o]->name, worst);
+		OK(tape_backward(&b.tape, &e));
+		for (int i = 0; i < N * IN; i++)
+			worst = fmax(worst, fabs((double)dx[i] - (double)host(x->grad->at)[i]));
+		for (int k = 0; k < 4; k++)
+			for (int64_t i = 0; i < param_count(b.par[k]); i++)
+				worst = fmax(worst,
+					     fabs((double)kept[k][i] -
+						  (double)((float *)b.par[k]->grad->host)[i]));
+		printf("joined %d: largest difference %.2e\n", how, worst);
+		if (!(worst <= 1e-4))
+			fail_msg("joined %d: differs by %.3g", how, worst);
+		for (int i = 0; i < 2; i++)
+			param_release(&q[i]);
 		release(&b);
 	}
 }
@@ -752,7 +938,7 @@ static void nf4_weight_is_its_expansion(void **state)
 			for (int k = 0; k < 2; k++) {
 				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &e));
 				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back,
-						 y[k], xr, N, 0, &e));
+						 y[k], xr, N, 0, DEV_NONE, &e));
 			}
 			double worst = 0;
 			for (int64_t i = 0; i < N * out; i++)
@@ -822,6 +1008,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_op_against_finite_differences),
+		cmocka_unit_test(joined_layers_are_the_layers),
 		cmocka_unit_test(nf4_weight_is_its_expansion),
 		cmocka_unit_test(a_stack_that_grew_is_one_block),
 	};

@@ -154,7 +154,25 @@ int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 			     "matrix B", e));
 	}
 	TRY(in_range(g->c, span(g->m, g->n, g->ldc, g->c_dtype), "matrix C", e));
+	if (g->d.buf && g->beta != 0)
+		TRY(in_range(g->d, span(g->m, g->n, g->ldc, g->c_dtype), "matrix D", e));
 	return d->be->gemm(d, g, e);
+}
+
+int dev_gemm_in_place(struct dev *d, const struct dev_gemm *g, struct dev_gemm *in_place_p,
+		      struct err *e)
+{
+	const size_t row = (size_t)g->n * dtype_size(g->c_dtype),
+		     ld = (size_t)g->ldc * dtype_size(g->c_dtype);
+	*in_place_p = *g;
+	in_place_p->d = DEV_NONE;
+	if (!g->d.buf || g->beta == 0)
+		return 0;
+	if (row == ld)
+		return d->be->copy(d, g->c, g->d, row * (size_t)g->m, e);
+	const union dev_arg a[] = { { .b = g->c }, { .b = g->d },   { .i = g->m },
+				    { .i = g->n }, { .i = g->ldc }, { .i = g->ldc } };
+	return d->be->launch(d, K_copy_columns, g->c_dtype, a, e);
 }
 
 int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
@@ -172,6 +190,16 @@ int dev_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *
 		       : err_set(e, ERR_UNSUPPORTED,
 				 "%s is a text of kernels, which the device '%s' cannot compile",
 				 l->text->name, d->be->name);
+}
+
+int dev_repeat_begin(struct dev *d, uint64_t key, struct err *e)
+{
+	return d->be->repeat_begin ? d->be->repeat_begin(d, key, e) : 0;
+}
+
+int dev_repeat_end(struct dev *d, struct err *e)
+{
+	return d->be->repeat_end ? d->be->repeat_end(d, e) : 0;
 }
 
 int dev_sync(struct dev *d, struct err *e) { return d->be->sync ? d->be->sync(d, e) : 0; }

@@ -427,6 +427,7 @@ static int row_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_zero(&j, n, DT_F32);
 	put_b(&j, n * c, t);
 	put_b(&j, c, DT_F32);
+	put_none(&j);
 	put_i(&j, n);
 	put_i(&j, c);
 	put_f(&j, 1e-5);
@@ -584,26 +585,30 @@ static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 	put_zero(&j, n, t);
 	put_b(&j, n, t);
 	put_b(&j, n, t);
-	put_i(&j, n);
+	for (int i = 0; i < 3; i++) /* one row */
+		put_i(&j, n);
 	TRY(finish(&j, BENCH_KERNEL, "swiglu_fwd", "%lld", LL(n)));
 
 	j = kernel_job(b, K_swiglu_bwd, t, 5.0 * (double)(n * z), e);
 	for (int i = 0; i < 5; i++)
 		put_b(&j, n, t);
-	put_i(&j, n);
+	for (int i = 0; i < 3; i++) /* one row */
+		put_i(&j, n);
 	TRY(finish(&j, BENCH_KERNEL, "swiglu_bwd", "%lld", LL(n)));
 
 	j = kernel_job(b, K_geglu_fwd, t, 3.0 * (double)(n * z), e);
 	put_zero(&j, n, t);
 	put_b(&j, n, t);
 	put_b(&j, n, t);
-	put_i(&j, n);
+	for (int i = 0; i < 3; i++) /* one row */
+		put_i(&j, n);
 	TRY(finish(&j, BENCH_KERNEL, "geglu_fwd", "%lld", LL(n)));
 
 	j = kernel_job(b, K_geglu_bwd, t, 5.0 * (double)(n * z), e);
 	for (int i = 0; i < 5; i++)
 		put_b(&j, n, t);
-	put_i(&j, n);
+	for (int i = 0; i < 3; i++) /* one row */
+		put_i(&j, n);
 	TRY(finish(&j, BENCH_KERNEL, "geglu_bwd", "%lld", LL(n)));
 
 	j = kernel_job(b, K_axpby, t, 3.0 * (double)(n * z), e);

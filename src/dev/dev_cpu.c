@@ -101,8 +101,10 @@ static void use_threads(const struct cpu *c)
 static int cpu_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	struct cpu *c = d->priv;
+	struct dev_gemm in_place;
 	use_threads(c);
-	return cpu_gemm_run(c, g, e);
+	TRY(dev_gemm_in_place(d, g, &in_place, e));
+	return cpu_gemm_run(c, &in_place, e);
 }
 
 #if defined(__x86_64__)

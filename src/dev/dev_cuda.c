@@ -16,6 +16,10 @@ enum { ATTR_UNITS = 16, ATTR_INTEGRATED = 18, ATTR_MAJOR = 75, ATTR_MINOR = 76 }
 	{                                                                                          \
 		name, offsetof(struct rt_functions, member), 0                                     \
 	}
+#define MAY(member, name)                                                                          \
+	{                                                                                          \
+		name, offsetof(struct rt_functions, member), 1                                     \
+	}
 static const struct dl_symbol symbols[] = {
 	ROW(init, "cuInit"),
 	ROW(version, "cuDriverGetVersion"),
@@ -47,6 +51,12 @@ static const struct dl_symbol symbols[] = {
 	ROW(module_unload, "cuModuleUnload"),
 	ROW(module_function, "cuModuleGetFunction"),
 	ROW(launch, "cuLaunchKernel"),
+	MAY(capture_begin, "cuStreamBeginCapture_v2"),
+	MAY(capture_end, "cuStreamEndCapture"),
+	MAY(graph_make, "cuGraphInstantiateWithFlags"),
+	MAY(graph_launch, "cuGraphLaunch"),
+	MAY(graph_free, "cuGraphExecDestroy"),
+	MAY(made_free, "cuGraphDestroy"),
 	ROW(context, "cuDevicePrimaryCtxRetain"),
 	ROW(context_set, "cuCtxSetCurrent"),
 	ROW(error_name, "cuGetErrorName"),
@@ -85,6 +95,8 @@ static int describe(struct rt *c, int version)
 /* Here the page cache, which reading the weights fills, counts as used; it can be reclaimed. */
 static uint64_t shared_free(uint64_t told, uint64_t left) { return told > left ? told : left; }
 
+static bool graphs(int version) { return version >= 12000; }
+
 static bool sees_others(int version)
 {
 	(void)version;
@@ -117,6 +129,7 @@ static const struct rt_vendor cuda = {
 	.describe = describe,
 	.shared_free = shared_free,
 	.sees_others = sees_others,
+	.graphs = graphs,
 	.native = native,
 	.blas = rt_cublaslt,
 };
@@ -145,6 +158,8 @@ const struct backend backend_cuda = {
 	.launch = rt_launch,
 	.launch_text = rt_launch_text,
 	.sync = rt_sync,
+	.repeat_begin = rt_repeat_begin,
+	.repeat_end = rt_repeat_end,
 	.download_begin = rt_download_begin,
 	.pin = rt_pin,
 	.unpin = rt_unpin,

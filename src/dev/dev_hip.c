@@ -51,6 +51,12 @@ static const struct dl_symbol symbols[] = {
 	ROW(module_unload, "hipModuleUnload"),
 	ROW(module_function, "hipModuleGetFunction"),
 	ROW(launch, "hipModuleLaunchKernel"),
+	MAY(capture_begin, "hipStreamBeginCapture"),
+	MAY(capture_end, "hipStreamEndCapture"),
+	MAY(graph_make, "hipGraphInstantiateWithFlags"),
+	MAY(graph_launch, "hipGraphLaunch"),
+	MAY(graph_free, "hipGraphExecDestroy"),
+	MAY(made_free, "hipGraphDestroy"),
 	ROW(device_set, "hipSetDevice"),
 	ROW(error_text, "hipGetErrorName"),
 	MAY(properties_6, "hipGetDevicePropertiesR0600"),
@@ -98,6 +104,8 @@ static int describe(struct rt *c, int version)
 static uint64_t shared_free(uint64_t told, uint64_t left) { return told < left ? told : left; }
 
 /* Before ROCm 5.6 free memory was all but what this program holds. */
+static bool graphs(int version) { return version >= 60000000; }
+
 static bool sees_others(int version) { return version >= 50600000; }
 
 /* Matrix instructions (CDNA, RDNA 3 on) for both; packed float16 at twice the rate of float32 on
@@ -142,6 +150,7 @@ static const struct rt_vendor hip = {
 	.describe = describe,
 	.shared_free = shared_free,
 	.sees_others = sees_others,
+	.graphs = graphs,
 	.native = native,
 	.trial = rt_rocblas_trial,
 	.blas = rt_rocblas,
@@ -168,6 +177,8 @@ const struct backend backend_hip = {
 	.launch = rt_launch,
 	.launch_text = rt_launch_text,
 	.sync = rt_sync,
+	.repeat_begin = rt_repeat_begin,
+	.repeat_end = rt_repeat_end,
 	.download_begin = rt_download_begin,
 	.pin = rt_pin,
 	.unpin = rt_unpin,

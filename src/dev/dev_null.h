@@ -12,7 +12,7 @@ struct dev_null_counts {
 	uint64_t entries;    /* what the launches take on a GPU (gpu.h) */
 	uint64_t copies;     /* and clearings, inside the device */
 	uint64_t gemm_flops; /* 2 m n k each */
-	uint64_t gemm_bytes; /* A, B and C once each, C twice where it is added to */
+	uint64_t gemm_bytes; /* A, B, C, and D where it is added, once each */
 	uint64_t upload_bytes, download_bytes, copy_bytes, zero_bytes;
 	uint64_t kernel[K_COUNT]; /* launches of each */
 };

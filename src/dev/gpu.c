@@ -138,6 +138,11 @@ static int64_t lanes(int64_t n) { return loop(over(n, GPU_LANES)); }
  * them. */
 enum { SOME = 8, SUMMED = 16 };
 static int64_t somes(int64_t n) { return n * loop(SOME); }
+/* Of gated activations: rows of a[1] numbers, a[0] in all. */
+static int64_t gated_groups(const union dev_arg *a)
+{
+	return a[1].i > 0 ? over(a[0].i / a[1].i * over(a[1].i, SOME), GPU_LANES) : 0;
+}
 /* Over a row of c, SOME a lane, with so many of these in it. */
 static int64_t some_lanes(int64_t c, int64_t n)
 {
@@ -233,7 +238,7 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(copy_columns, a[2].i, lanes(a[3].i));
 		break;
 	case K_rmsnorm_fwd:
-		STEP(rmsnorm_fwd, a[4].i, some_lanes(a[5].i, 6) + 1 + GROUPED);
+		STEP(rmsnorm_fwd, a[5].i, some_lanes(a[6].i, 8) + 1 + GROUPED);
 		break;
 	case K_rmsnorm_bwd:
 		if (a[1].b.buf && a[6].i)
@@ -263,10 +268,10 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		s[n++] = attn_step(GPU_attn_dkv_64, a + 11, a[11].i, a[14].i, a[13].i / a[14].i);
 		break;
 	case K_swiglu_fwd:
-		STEP(swiglu_fwd, over(a[3].i, SOME * GPU_LANES), somes(4));
+		STEP(swiglu_fwd, gated_groups(a + 3), somes(4));
 		break;
 	case K_swiglu_bwd:
-		STEP(swiglu_bwd, over(a[5].i, SOME * GPU_LANES), somes(6));
+		STEP(swiglu_bwd, gated_groups(a + 5), somes(6));
 		break;
 	case K_sink_fwd:
 		STEP(sink_fwd, a[3].i * a[4].i, lanes(a[5].i));
@@ -282,10 +287,10 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(swiglu_oss_bwd, over(a[5].i, GPU_LANES), 0);
 		break;
 	case K_geglu_fwd:
-		STEP(geglu_fwd, over(a[3].i, SOME * GPU_LANES), somes(4));
+		STEP(geglu_fwd, gated_groups(a + 3), somes(4));
 		break;
 	case K_geglu_bwd:
-		STEP(geglu_bwd, over(a[5].i, SOME * GPU_LANES), somes(6));
+		STEP(geglu_bwd, gated_groups(a + 5), somes(6));
 		break;
 	case K_axpby:
 		STEP(axpby, over(a[2].i, SOME * GPU_LANES), somes(4));
@@ -461,10 +466,11 @@ struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_
 	a[1].b = shifted(g->a, g->ta ? k0 * g->lda : k0, g->ab_dtype);
 	a[2].b = shifted(g->b, g->tb ? k0 : k0 * g->ldb, g->ab_dtype);
 	a[3].b = sums;
+	a[4].b = g->d.buf ? g->d : g->c;
 	for (int i = 0; i < 7; i++)
-		a[4 + i].i = ints[i];
-	a[11].f = g->alpha;
-	a[12].f = g->beta;
+		a[5 + i].i = ints[i];
+	a[12].f = g->alpha;
+	a[13].f = g->beta;
 	return (struct gpu_step){ (enum gpu_entry)(GPU_gemm_32 + shape),
 				  over(g->m, shapes[shape].m) * over(g->n, shapes[shape].n),
 				  gemm_ends(shape) +

@@ -61,7 +61,7 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[G
  * its arguments (by GPU_GEMM_SIG) and its step. m and n are above 0. A product cut into several
  * pieces hands its sums from one to the next in `sums` (m,n) f32; the last piece writes C, and the
  * bits are those of one piece, in every shape. With k0 0 and k1 k, `sums` is DEV_NONE. */
-#define GPU_GEMM_SIG "bbbbiiiiiiiff"
+#define GPU_GEMM_SIG "bbbbbiiiiiiiff"
 #define GPU_SHAPES 5
 struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_t k1,
 			 struct dev_ref sums, union dev_arg args[GPU_ARGS]);

@@ -153,7 +153,8 @@ void opencl_pieces_release(struct opencl *c);
 /* whether CLBlast is there, and wanted; cpu: for a driver for the processor */
 bool opencl_blas_use(bool cpu);
 /* False: it does not do this product, and has queued nothing. */
-bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g);
+bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g); /* without D */
+bool opencl_blas_does(const struct dev_gemm *g);
 
 /* opencl_launch.c */
 int opencl_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,

@@ -49,10 +49,13 @@ bool opencl_blas_use(bool cpu)
 	return there;
 }
 
+bool opencl_blas_does(const struct dev_gemm *g)
+{
+	return g->ab_dtype == DT_F32 && g->c_dtype == DT_F32 && g->k;
+}
+
 bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g)
 {
-	if (!c->blas || g->ab_dtype != DT_F32 || g->c_dtype != DT_F32 || !g->k)
-		return false;
 	const int rc = the.CLBlastSgemm(
 		ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (size_t)g->m,
 		(size_t)g->n, (size_t)g->k, g->alpha, opencl_mem(g->a.buf), g->a.off / 4,

@@ -148,9 +148,14 @@ int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	TRY(opencl_use(c, g->a.buf, e));
 	TRY(opencl_use(c, g->b.buf, e));
 	TRY(opencl_use(c, g->c.buf, e));
-	if (opencl_blas_gemm(c, g))
-		return opencl_failed(
-			c, opencl_launched(c, 2.0 * (double)g->m * (double)g->n * (double)g->k),
-			"a product", e);
+	if (c->blas && opencl_blas_does(g)) {
+		struct dev_gemm in_place;
+		TRY(dev_gemm_in_place(d, g, &in_place, e));
+		if (opencl_blas_gemm(c, &in_place))
+			return opencl_failed(c,
+					     opencl_launched(c, 2.0 * (double)g->m * (double)g->n *
+									(double)g->k),
+					     "a product", e);
+	}
 	return portable_gemm(d, g, e);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rt.c - see rt.h: opening a driver and a device, what it can do. Each file uses those before it:
- * rt_queue.c waiting, rt_memory.c memory and transfers, rt_program.c compiled kernels, rt_launch.c
- * launches and products, this one. */
+ * rt_queue.c waiting, rt_graph.c work and graphs of it, rt_memory.c memory and transfers,
+ * rt_program.c compiled kernels, rt_launch.c launches and products, this one. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -207,6 +207,9 @@ void rt_close(struct dev *d)
 		rt_sync(d, &ignored);
 	/* a driver that hangs would hang again: what it holds goes with the process */
 	const bool well = !c->lost && rt_enter(c, &ignored) == 0;
+	log_debug("%s: %llu of %llu launches were made by graphs", c->label,
+		  (unsigned long long)c->replayed, (unsigned long long)(c->launched + c->replayed));
+	rt_graphs_release(c, well);
 	if (well) {
 		if (c->blas)
 			c->blas->release(c->blas, c);
@@ -247,7 +250,12 @@ int rt_sync(struct dev *d, struct err *e)
 	return rt_idle(d->priv, e);
 }
 
-int rt_busy(struct dev *d, struct err *e) { return rt_under_way(d->priv, e); }
+int rt_busy(struct dev *d, struct err *e)
+{
+	TRY(rt_enter(d->priv, e));
+	TRY(rt_flush(d->priv, e));
+	return rt_under_way(d->priv, e);
+}
 
 /* What a driver says is put between bounds. Some say more is free than there is; of a card that
  * shares the host's memory some know a part only, some all of it whatever others hold. */

@@ -15,6 +15,7 @@
 
 #include "base/dl.h"
 #include "dev/gpu.h"
+#include "dev/rt_graph.h"
 #include "dev/rtc.h"
 
 #include <pthread.h>
@@ -73,6 +74,13 @@ struct rt_functions {
 	int (*module_function)(void **, void *, const char *);
 	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 		      void *, void **, void **);
+	/* graphs; NULL where the driver has none */
+	int (*capture_begin)(void *, int);
+	int (*capture_end)(void *, void **);
+	int (*graph_make)(void **, void *, unsigned long long);
+	int (*graph_launch)(void *, void *);
+	int (*graph_free)(void *); /* of what can be launched */
+	int (*made_free)(void *);  /* of what was captured */
 	/* CUDA only */
 	int (*context)(void **, int);
 	int (*context_set)(void *);
@@ -86,6 +94,7 @@ struct rt_functions {
 
 struct rt;
 struct rt_blas;
+struct rt_graphs;
 
 /* In front of the paths of the host's memory (os.h): "", or a folder in tests. */
 extern const char *rt_host_root;
@@ -113,6 +122,8 @@ struct rt_vendor {
 	uint64_t (*shared_free)(uint64_t told, uint64_t left);
 	/* whether the driver counts what other programs hold */
 	bool (*sees_others)(int version);
+	/* whether graphs are used unless somebody asks for them */
+	bool (*graphs)(int version);
 	/* whether the hardware multiplies matrices of it */
 	bool (*native)(const char *arch, enum dtype t);
 	/* MAY: tries the library of matrix products in another process, before this one has called
@@ -197,8 +208,10 @@ struct rt {
 	struct rt_user *user; /* texts that are not the program's own */
 	struct rt_blas *blas;
 	bool blas_tried;
-	int shape[RT_TYPES];    /* of portable products: gpu_tune.h */
-	int products[RT_TYPES]; /* so far, as far as they are counted */
+	struct rt_graphs *graphs; /* NULL: nothing has repeated yet */
+	uint64_t replayed;        /* launches that graphs made */
+	int shape[RT_TYPES];      /* of portable products: gpu_tune.h */
+	int products[RT_TYPES];   /* so far, as far as they are counted */
 
 	int64_t limit;     /* nanoseconds to wait for the device */
 	bool lost;         /* it failed or hangs: nothing more is asked of it */
@@ -264,8 +277,11 @@ bool rt_probe(struct dev *d, enum dtype t);
 /* rt_cublaslt.c, rt_rocblas.c: products by the vendor's library. A blas object is released by its
  * own function. */
 struct rt_blas {
-	/* 1: done; 0: the library does not do this one; or an error */
-	int (*gemm)(struct rt_blas *b, struct rt *c, const struct dev_gemm *g, struct err *e);
+	/* 1: done, on this stream; 0: the library does not do this one; or an error */
+	int (*gemm)(struct rt_blas *b, struct rt *c, const struct dev_gemm *g, void *stream,
+		    struct err *e);
+	/* false: it is known already that the library does not do it */
+	bool (*can)(struct rt_blas *b, const struct dev_gemm *g);
 	void (*release)(struct rt_blas *b, struct rt *c);
 };
 int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);

@@ -82,7 +82,7 @@ struct functions {
 /* What decides which kernel is best. */
 struct form {
 	int64_t m, n, k, lda, ldb, ldc;
-	uint32_t align[3]; /* of a, b, c in bytes, 256 at most */
+	uint32_t align[4]; /* of a, b, c, d in bytes, 256 at most */
 	uint8_t ta, tb, ab, c;
 };
 
@@ -190,7 +190,7 @@ static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 	const uint32_t reductions = IN_FLOAT32;
 	if (ok && f->c != DT_F32)
 		ok = l->pref_set(pref, PREF_REDUCTIONS, &reductions, sizeof reductions) == 0;
-	const uint32_t align[4] = { f->align[1], f->align[0], f->align[2], f->align[2] };
+	const uint32_t align[4] = { f->align[1], f->align[0], f->align[3], f->align[2] };
 	for (int i = 0; i < 4 && ok; i++)
 		ok = l->pref_set(pref, PREF_ALIGNMENT_A + i, &align[i], sizeof align[i]) == 0;
 	ok = ok && l->ask(b->handle, n->desc, n->b, n->a, n->c, n->c, pref, (int)ARRAY_LEN(best),
@@ -261,10 +261,10 @@ static bool set_sizes(struct cublaslt *b, struct entry *n, int64_t m, int64_t k)
 	return !bad;
 }
 
-static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, struct err *e)
+static struct form form_of(const struct dev_gemm *g)
 {
-	struct cublaslt *b = (struct cublaslt *)base;
-	const uint64_t at[3] = { rt_address(g->a), rt_address(g->b), rt_address(g->c) };
+	const uint64_t at[3] = { rt_address(g->a), rt_address(g->b), rt_address(g->c) },
+		       from = g->d.buf && g->beta != 0 ? rt_address(g->d) : at[2];
 	struct form f;
 	memset(&f, 0, sizeof f); /* it is compared byte by byte */
 	f.m = g->m;
@@ -275,10 +275,29 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	f.ldc = g->ldc;
 	for (int i = 0; i < 3; i++)
 		f.align[i] = alignment(at[i]);
+	f.align[3] = alignment(from);
 	f.ta = g->ta;
 	f.tb = g->tb;
 	f.ab = (uint8_t)g->ab_dtype;
 	f.c = (uint8_t)g->c_dtype;
+	return f;
+}
+
+static bool can(struct rt_blas *base, const struct dev_gemm *g)
+{
+	struct cublaslt *b = (struct cublaslt *)base;
+	const struct form f = form_of(g), r = rounded_form(&f);
+	const struct entry *n = entry_of(b, &r);
+	return (n->exact ? entry_of(b, &f) : n)->can;
+}
+
+static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, void *stream,
+		struct err *e)
+{
+	struct cublaslt *b = (struct cublaslt *)base;
+	const uint64_t at[3] = { rt_address(g->a), rt_address(g->b), rt_address(g->c) },
+		       from = g->d.buf && g->beta != 0 ? rt_address(g->d) : at[2];
+	const struct form f = form_of(g);
 	const struct form r = rounded_form(&f);
 	struct entry *n = entry_of(b, &r);
 	int code = 0;
@@ -289,8 +308,8 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 			return 0;
 		code = set_sizes(b, n, g->m, g->k)
 			       ? b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0],
-					      n->a, &g->beta, at[2], n->c, at[2], n->c, &n->algo,
-					      b->workspace->at, n->workspace, c->compute)
+					      n->a, &g->beta, from, n->c, at[2], n->c, &n->algo,
+					      b->workspace->at, n->workspace, stream)
 			       : BAD_VALUE;
 		if ((code != BAD_VALUE && code != NOT_SUPPORTED) || !memcmp(&n->form, &f, sizeof f))
 			break;
@@ -328,7 +347,7 @@ static bool serves(struct cublaslt *b)
 	struct form f;
 	memset(&f, 0, sizeof f);
 	f.m = f.n = f.k = f.lda = f.ldb = f.ldc = SIDE;
-	f.align[0] = f.align[1] = f.align[2] = 256;
+	f.align[0] = f.align[1] = f.align[2] = f.align[3] = 256;
 	f.tb = 1;
 	f.ab = f.c = DT_F32;
 	learn(b, &n, &f);
@@ -344,7 +363,7 @@ static int start(struct rt *c, const char *name, struct rt_blas **b_p, struct er
 	struct cublaslt *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct cublaslt){ .base = { gemm, release }, .f = f };
+	*b = (struct cublaslt){ .base = { gemm, can, release }, .f = f };
 	int rc = 0;
 	int code = f->create(&b->handle);
 	if (code == NO_MEMORY && rt_spare_back(c, e))

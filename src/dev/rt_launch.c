@@ -8,43 +8,38 @@
 #include "base/mem.h"
 #include "dev/gpu_tune.h"
 
+#include <string.h>
+
 static int start(struct rt *c, void *function, const char *name, int64_t groups, const char *sig,
 		 const union dev_arg *a, double flops, struct err *e)
 {
-	/* a buffer takes two: its address, and the place in it */
-	union {
-		uint64_t u;
-		int64_t i;
-		float f;
-	} value[2 * GPU_ARGS];
-	void *params[2 * GPU_ARGS];
+	struct rt_work w = {
+		.same = { .kind = RT_KERNEL, .function = function, .groups = groups },
+		.name = name,
+		.flops = flops
+	};
+	uint64_t *value = w.same.value;
 	int n = 0;
 	if (groups > INT32_MAX / GPU_LANES)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s of %lld groups is more than a launch can have", c->label,
 			       name, (long long)groups);
 	for (int i = 0; sig[i]; i++) {
-		if (sig[i] == 'b') {
+		if (sig[i] == 'b') { /* a buffer takes two: its address, and the place in it */
 			TRY(rt_use(c, a[i].b.buf, e));
-			value[n++].u = a[i].b.buf ? rt_block_of(a[i].b.buf)->at : 0;
-			value[n++].i = a[i].b.buf ? (int64_t)a[i].b.off : -1;
+			value[n++] = a[i].b.buf ? rt_block_of(a[i].b.buf)->at : 0;
+			value[n++] = a[i].b.buf ? a[i].b.off : UINT64_MAX;
 		} else if (sig[i] == 'f') {
-			value[n++].f = a[i].f;
+			memcpy(&value[n++], &a[i].f, sizeof a[i].f);
 		} else {
-			value[n++].i = a[i].i;
+			value[n++] = a[i].u;
 		}
 	}
-	for (int i = 0; i < n; i++)
-		params[i] = &value[i];
-	c->doing = name;
-	for (int again = 0;; again++) {
-		const int code = c->f->launch(function, (unsigned)groups, 1, 1, GPU_LANES, 1, 1, 0,
-					      c->compute, params, NULL);
-		if (code == RT_OUT_OF_MEMORY && !again && rt_spare_back(c, e))
-			continue;
-		TRY(rt_failed(c, code, "starting a kernel", e));
-		return rt_queued(c, flops, e);
-	}
+	w.same.n = n;
+	int rc = rt_give_work(c, &w, e);
+	if (rc == ERR_NOMEM && rt_spare_back(c, e))
+		rc = rt_give_work(c, &w, e);
+	return rc < 0 ? rc : 0;
 }
 
 static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const char *sig,
@@ -141,6 +136,28 @@ static void say_slow(struct rt *c, enum dtype t)
 		 t == DT_BF16 && c->v->native(c->arch, DT_F16) ? "float16" : "float32");
 }
 
+static struct rt_work product_of(const struct dev_gemm *g)
+{
+	struct rt_work w = { .same = { .kind = RT_PRODUCT },
+			     .product = *g,
+			     .name = "a matrix product",
+			     .flops = 2.0 * (double)g->m * (double)g->n * (double)g->k };
+	const int64_t size[] = { g->m,      g->n,   g->k,
+				 g->lda,    g->ldb, g->ldc,
+				 g->ta,     g->tb,  (int64_t)g->ab_dtype,
+				 g->c_dtype };
+	const struct dev_ref at[] = { g->a, g->b, g->c, g->d.buf ? g->d : g->c };
+	int n = 0;
+	for (size_t i = 0; i < ARRAY_LEN(size); i++)
+		w.same.value[n++] = (uint64_t)size[i];
+	for (size_t i = 0; i < ARRAY_LEN(at); i++)
+		w.same.value[n++] = rt_address(at[i]);
+	memcpy(&w.same.value[n++], &g->alpha, sizeof g->alpha);
+	memcpy(&w.same.value[n++], &g->beta, sizeof g->beta);
+	w.same.n = n;
+	return w;
+}
+
 int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	struct rt *c = d->priv;
@@ -150,18 +167,17 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	TRY(rt_enter(c, e));
 	say_slow(c, g->ab_dtype);
 	find_blas(c);
-	if (c->blas && g->k) {
+	if (c->blas && g->k && c->blas->can(c->blas, g)) {
+		const struct rt_work w = product_of(g);
 		TRY(rt_use(c, g->a.buf, e));
 		TRY(rt_use(c, g->b.buf, e));
 		TRY(rt_use(c, g->c.buf, e));
-		c->doing = "a matrix product";
-		int done = c->blas->gemm(c->blas, c, g, e);
+		TRY(rt_use(c, g->d.buf, e));
+		int done = rt_give_work(c, &w, e);
 		if (done == ERR_NOMEM && rt_spare_back(c, e))
-			done = c->blas->gemm(c->blas, c, g, e);
-		if (done < 0)
-			return done;
+			done = rt_give_work(c, &w, e);
 		if (done)
-			return rt_queued(c, 2.0 * (double)g->m * (double)g->n * (double)g->k, e);
+			return done < 0 ? done : 0;
 	}
 	return portable_gemm(d, g, e);
 }
@@ -201,7 +217,7 @@ bool rt_probe(struct dev *d, enum dtype t)
 					    .alpha = 1 };
 		ok = rt_use(c, b[0], &ignored) == 0 && rt_use(c, b[1], &ignored) == 0 &&
 		     rt_use(c, b[2], &ignored) == 0 &&
-		     c->blas->gemm(c->blas, c, &g, &ignored) == 1 &&
+		     c->blas->gemm(c->blas, c, &g, c->compute, &ignored) == 1 &&
 		     rt_queued(c, 0, &ignored) == 0 &&
 		     dev_download(got, DEV_REF(b[2], 0), sizeof got, &ignored) == 0;
 	}

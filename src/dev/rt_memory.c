@@ -66,6 +66,7 @@ static int no_room(struct rt *c, size_t n, struct err *e)
 
 int rt_idle(struct rt *c, struct err *e)
 {
+	TRY(rt_flush(c, e));
 	TRY(rt_downloaded(c, e));
 	for (int i = 0; i < RT_SLOTS; i++)
 		if (c->slot[i].busy) {
@@ -327,6 +328,7 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(dst.buf);
 	TRY(rt_enter(c, e));
+	TRY(rt_flush(c, e));
 	TRY(keep_for_download(c, b, e));
 	TRY(after_kernels(c, b, e));
 	if (n >= RT_DIRECT && is_pinned(c, src, n))
@@ -349,6 +351,7 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(src.buf);
 	TRY(rt_enter(c, e));
+	TRY(rt_flush(c, e));
 	TRY(rt_downloaded(c, e));
 	TRY(after_kernels(c, b, e));
 	const uint64_t behind = c->ordered > c->finished ? c->ordered : c->finished;
@@ -382,11 +385,19 @@ int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct e
 	return rt_downloaded(d->priv, e);
 }
 
+static int give(struct rt *c, const struct rt_work *w, struct err *e)
+{
+	const int rc = rt_give_work(c, w, e);
+	return rc < 0 ? rc : 0;
+}
+
 static int copy_on(struct rt *c, uint64_t to, uint64_t from, size_t n, struct err *e)
 {
-	c->doing = "a copy";
-	TRY(rt_failed(c, c->f->copy(to, from, n, c->compute), "copy", e));
-	return rt_queued(c, 0, e);
+	return give(
+		c,
+		&(struct rt_work){ .same = { .kind = RT_COPY, .n = 3, .value = { to, from, n } },
+				   .name = "a copy" },
+		e);
 }
 
 int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e)
@@ -407,7 +418,7 @@ int rt_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, str
 		rc = copy_on(c, tmp->at, rt_address(src), n, e);
 	if (rc == 0)
 		rc = copy_on(c, rt_address(dst), tmp->at, n, e);
-	rt_block_of(dst.buf)->used = tmp->used = c->launched;
+	rt_block_of(dst.buf)->used = tmp->used = c->launched + 1;
 	rt_give(c, tmp);
 	return rc;
 }
@@ -417,10 +428,9 @@ int rt_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e)
 	struct rt *c = d->priv;
 	TRY(rt_enter(c, e));
 	TRY(rt_use(c, dst.buf, e));
-	c->doing = "clearing";
-	const int code = (dst.off | n) % 4 == 0
-				 ? c->f->fill32(rt_address(dst), 0, n / 4, c->compute)
-				 : c->f->fill8(rt_address(dst), 0, n, c->compute);
-	TRY(rt_failed(c, code, "clearing", e));
-	return rt_queued(c, 0, e);
+	return give(c,
+		    &(struct rt_work){
+			    .same = { .kind = RT_CLEAR, .n = 2, .value = { rt_address(dst), n } },
+			    .name = "clearing" },
+		    e);
 }

@@ -56,7 +56,7 @@ struct form {
 struct rocblas {
 	struct rt_blas base;
 	const struct functions *f;
-	void *handle;
+	void *handle, *stream;
 	bool mi200;
 	struct form refused[REFUSED];
 };
@@ -167,7 +167,14 @@ static uint32_t flags_of(const struct rocblas *b, const struct dev_gemm *g)
 	return b->mi200 && g->ab_dtype == DT_F16 && !(g->tb && !g->ta) ? FP16_ALT : 0;
 }
 
-static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, struct err *e)
+static bool can(struct rt_blas *base, const struct dev_gemm *g)
+{
+	const struct form f = { g->m, g->n, g->k, true, g->ta, g->tb, g->ab_dtype, g->c_dtype };
+	return !same(place_of((struct rocblas *)base, &f), &f);
+}
+
+static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, void *stream,
+		struct err *e)
 {
 	struct rocblas *b = (struct rocblas *)base;
 	const int64_t sizes[] = { g->m, g->n, g->k, g->lda, g->ldb, g->ldc };
@@ -178,12 +185,15 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, st
 	const struct form f = { g->m, g->n, g->k, true, g->ta, g->tb, g->ab_dtype, g->c_dtype };
 	if (same(place_of(b, &f), &f))
 		return 0;
-	const int code =
-		b->f->gemm(b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE,
-			   (int32_t)g->n, (int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b),
-			   ab, (int32_t)g->ldb, rt_address(g->a), ab, (int32_t)g->lda, &g->beta,
-			   rt_address(g->c), to, (int32_t)g->ldc, rt_address(g->c), to,
-			   (int32_t)g->ldc, R_32F, 0, 0, flags_of(b, g));
+	const uint64_t from = rt_address(g->d.buf && g->beta != 0 ? g->d : g->c);
+	if (b->stream != stream && b->f->set_stream(b->handle, stream))
+		return err_set(e, ERR_DEVICE, "%s: rocBLAS takes no stream", c->label);
+	b->stream = stream;
+	const int code = b->f->gemm(
+		b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE, (int32_t)g->n,
+		(int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b), ab, (int32_t)g->ldb,
+		rt_address(g->a), ab, (int32_t)g->lda, &g->beta, from, to, (int32_t)g->ldc,
+		rt_address(g->c), to, (int32_t)g->ldc, R_32F, 0, 0, flags_of(b, g));
 	if (code == NOT_IMPLEMENTED) {
 		*place_of(b, &f) = f; /* the portable kernel from now on */
 		return 0;
@@ -221,14 +231,14 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	struct rocblas *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct rocblas){ .base = { gemm, release },
+	*b = (struct rocblas){ .base = { gemm, can, release },
 			       .f = &functions,
 			       .mi200 = !strncmp(c->arch, "gfx90a", 6) };
 	int code = b->f->create(&b->handle);
 	if (code == NO_MEMORY && rt_spare_back(c, e))
 		code = b->f->create(&b->handle);
 	if (!code)
-		code = b->f->set_stream(b->handle, c->compute);
+		code = b->f->set_stream(b->handle, b->stream = c->compute);
 	if (!code && b->f->set_atomics)
 		code = b->f->set_atomics(b->handle,
 					 0); /* sums in one order: the same bits each time */

@@ -18,19 +18,50 @@ uint64_t block_mask_key(const struct layer_context *c, enum linear site)
 	return rng_fold(k, site);
 }
 
-int block_linear(struct tape *t, const struct layer *l, const struct layer_context *c,
-		 enum linear i, struct tensor *x, struct tensor *residual, struct tensor **y_p,
-		 struct err *e)
+static struct lora adapter_of(const struct layer *l, const struct layer_context *c, enum linear i)
 {
 	struct lora lora = l->lin[i].lora;
 	if (!c->train)
 		lora.dropout = 0;
 	lora.at = c->places;
-	if (c->base)
-		lora = (struct lora){ 0 };
+	return c->base ? (struct lora){ 0 } : lora;
+}
+
+int block_linear(struct tape *t, const struct layer *l, const struct layer_context *c,
+		 enum linear i, struct tensor *x, struct tensor *residual, struct tensor **y_p,
+		 struct err *e)
+{
+	const struct lora lora = adapter_of(l, c, i);
 	int rc = op_linear_apply(t, x, l->lin[i].w, l->lin[i].bias, &lora, block_mask_key(c, i),
 				 residual, y_p, e);
 	return rc < 0 ? err_prefix(e, "%s", linear_path(i)) : 0;
+}
+
+bool block_joins(const struct layer *l, const enum linear *i, int n)
+{
+	const struct param *first = l->lin[i[0]].w;
+	for (int k = 0; k < n; k++) {
+		const struct linear_part *p = &l->lin[i[k]];
+		if (!p->w || p->w->trainable || p->bias || p->lora.m ||
+		    p->w->w.kind != first->w.kind || p->w->w.dtype != first->w.dtype)
+			return false;
+	}
+	return true;
+}
+
+/* y (N, sum of out): linear layers `which` of x (N,in), side by side. */
+static int joined(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  const enum linear *which, int n, struct tensor *x, struct tensor **y_p,
+		  struct err *e)
+{
+	struct joined_linear j = { .n = n };
+	for (int k = 0; k < n; k++) {
+		j.part[k] = (struct linear_part){ .w = l->lin[which[k]].w,
+						  .lora = adapter_of(l, c, which[k]) };
+		j.key[k] = block_mask_key(c, which[k]);
+	}
+	int rc = op_joined_apply(t, x, &j, y_p, e);
+	return rc < 0 ? err_prefix(e, "%s and others", linear_path(which[0])) : 0;
 }
 
 int block_norm(struct tape *t, const struct layer_context *c, struct param *w, struct tensor *x,
@@ -38,7 +69,8 @@ int block_norm(struct tape *t, const struct layer_context *c, struct param *w, s
 {
 	const struct model_config *m = &c->stage->cfg;
 	*y_p = x;
-	return w ? op_rmsnorm_apply(t, x, w, m->hidden, (float)m->norm_eps, m->norm_plus, y_p, e)
+	return w ? op_rmsnorm_apply(t, x, w, m->hidden, (float)m->norm_eps, m->norm_plus, NULL, y_p,
+				    e)
 		 : 0;
 }
 
@@ -46,28 +78,38 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
 	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
 	      struct err *e)
 {
-	const float factor = model_factor(c->stage->cfg.residual_scale);
+	const struct model_config *m = &c->stage->cfg;
+	const float factor = model_factor(m->residual_scale);
 	if (!l->norm[n] && factor == 1)
 		return block_linear(t, l, c, i, x, h, y_p, e);
 	TRY(block_linear(t, l, c, i, x, NULL, &x, e));
+	if (l->norm[n] && factor == 1)
+		return op_rmsnorm_apply(t, x, l->norm[n], m->hidden, (float)m->norm_eps,
+					m->norm_plus, h, y_p, e);
 	TRY(block_norm(t, c, l->norm[n], x, &x, e));
 	return op_add_apply(t, x, factor, h, y_p, e);
 }
 
-int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
-		struct param *w, struct err *e)
+static void view_heads(struct tensor *x, int64_t n, int64_t d)
+{
+	x->ndim = 3;
+	x->dim[1] = n;
+	x->dim[2] = d;
+}
+
+/* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
+static int heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
+		 struct param *w, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	struct tensor *x = *x_p;
 	if (w && m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, m->norm_plus, &x,
-				     e));
-	x->ndim = 3;
-	x->dim[1] = n;
-	x->dim[2] = m->head_dim;
+		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, m->norm_plus,
+				     NULL, &x, e));
+	view_heads(x, n, m->head_dim);
 	if (w && !m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, m->norm_plus, &x,
-				     e));
+		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, m->norm_plus, NULL,
+				     &x, e));
 	*x_p = x;
 	if (m->no_rope[c->index])
 		return 0;
@@ -115,21 +157,53 @@ int rope_upload(const struct model_config *m, const int32_t *start, int64_t nseq
 	return dev_upload(r_p->table, table, (size_t)n * 4, e);
 }
 
+/* q, k and v where they lie in `all` (N, (H+2G)*D); q and k are rotated as one. */
+static int slice_qkv(struct tape *t, const struct layer_context *c, struct tensor *all,
+		     struct tensor *part[3], struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+	struct tensor *qk;
+	TRY(op_slice_apply(t, all, 0, q + kv, &qk, e));
+	TRY(heads(t, c, &qk, m->heads + m->kv_heads, NULL, e));
+	TRY(op_slice_apply(t, qk, 0, q, &part[0], e));
+	TRY(op_slice_apply(t, qk, q, kv, &part[1], e));
+	TRY(op_slice_apply(t, all, q + kv, kv, &part[2], e));
+	for (int i = 0; i < 3; i++)
+		view_heads(part[i], i ? m->kv_heads : m->heads, m->head_dim);
+	return 0;
+}
+
+/* q (N,H*D), k and v (N,G*D), or `all` of them side by side. */
+static int make_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    struct tensor *x, struct tensor *part[3], struct tensor **all_p, struct err *e)
+{
+	static const enum linear which[] = { LIN_Q, LIN_K, LIN_V };
+	*all_p = NULL;
+	if (c->stage->cfg.fused_qkv)
+		return block_linear(t, l, c, LIN_QKV, x, NULL, all_p, e);
+	if (!c->stage->cfg.qk_norm && !c->kv && block_joins(l, which, 3))
+		return joined(t, l, c, which, 3, x, all_p, e);
+	for (int i = 0; i < 3; i++)
+		TRY(block_linear(t, l, c, which[i], x, NULL, &part[i], e));
+	return 0;
+}
+
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
 	const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
 	struct tensor *all;
-	if (!m->fused_qkv) {
-		TRY(block_linear(t, l, c, LIN_Q, x, NULL, &part[0], e));
-		TRY(block_linear(t, l, c, LIN_K, x, NULL, &part[1], e));
-		return block_linear(t, l, c, LIN_V, x, NULL, &part[2], e);
-	}
-	TRY(block_linear(t, l, c, LIN_QKV, x, NULL, &all, e));
-	TRY(op_columns_apply(t, all, 0, q, &part[0], e));
-	TRY(op_columns_apply(t, all, q, kv, &part[1], e));
-	return op_columns_apply(t, all, q + kv, kv, &part[2], e);
+	TRY(make_qkv(t, l, c, x, part, &all, e));
+	if (all && !m->qk_norm && !c->kv)
+		return slice_qkv(t, c, all, part, e);
+	for (int i = 0; i < 3 && all; i++)
+		TRY(op_columns_apply(t, all, i ? q + (i - 1) * kv : 0, i ? kv : q, &part[i], e));
+	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
+	TRY(heads(t, c, &part[1], m->kv_heads, l->knorm, e));
+	view_heads(part[2], m->kv_heads, m->head_dim);
+	return 0;
 }
 
 /* Whether backward reads the input of linear layer i. */
@@ -143,16 +217,21 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 		   struct tensor *x, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	struct tensor *gate, *up, *all;
+	static const enum linear which[] = { LIN_GATE, LIN_UP };
+	struct tensor *gate, *up, *all = NULL;
 	struct dmem *out = t->out;
 	t->out = NULL;
 	if (m->fused_gate_up) {
 		TRY(block_linear(t, l, c, LIN_GATE_UP, x, NULL, &all, e));
-		TRY(op_columns_apply(t, all, 0, m->intermediate, &gate, e));
-		TRY(op_columns_apply(t, all, m->intermediate, m->intermediate, &up, e));
+	} else if (block_joins(l, which, 2)) {
+		TRY(joined(t, l, c, which, 2, x, &all, e));
 	} else {
 		TRY(block_linear(t, l, c, LIN_GATE, x, NULL, &gate, e));
 		TRY(block_linear(t, l, c, LIN_UP, x, NULL, &up, e));
+	}
+	if (all) {
+		TRY(op_slice_apply(t, all, 0, m->intermediate, &gate, e));
+		TRY(op_slice_apply(t, all, m->intermediate, m->intermediate, &up, e));
 	}
 	t->out = out;
 	return m->gelu ? op_geglu_apply(t, gate, up, y_p, e) : op_swiglu_apply(t, gate, up, y_p, e);

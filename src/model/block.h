@@ -19,16 +19,18 @@ int block_norm(struct tape *t, const struct layer_context *c, struct param *w, s
 int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
 	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
 	      struct err *e);
-/* q (N,H*D), k and v (N,G*D) of x (N,C). */
+/* Whether the products of these linear layers with one input are made as one (op_joined.c): frozen, of
+ * one kind, without bias and magnitudes. It follows from model and configuration alone, so that every
+ * split computes the same. */
+bool block_joins(const struct layer *l, const enum linear *i, int n);
+/* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated. Without kept
+ * keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct err *e);
 /* y (N,C) = h + what the feed-forward half makes of h (N,C). What no backward reads is not kept:
  * the norm's output under frozen gate and up, and the input of a frozen down (N,F). */
 int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *h, struct tensor **y_p, struct err *e);
-/* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
-int block_heads(struct tape *t, const struct layer_context *c, struct tensor **x_p, int64_t n,
-		struct param *w, struct err *e);
 /* Appends the new keys (which 0) or values (1), x (N,G,D), to the kept ones: y (Nk,G,D) is all
  * of them. */
 int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,

@@ -48,7 +48,7 @@ static int last_logits(struct stage *s, struct tape *t, struct tensor *h, float 
 	at.off += (size_t)((h->dim[0] - 1) * s->cfg.hidden) * dtype_size(s->opt.act);
 	TRY(tape_tensor(t, s->opt.act, 2, dim, at, &last, e));
 	TRY(op_rmsnorm_apply(t, last, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps,
-			     s->cfg.norm_plus, &x, e));
+			     s->cfg.norm_plus, NULL, &x, e));
 	TRY(dmem_take(t->mem, (size_t)s->cfg.vocab * 4, &logits, e));
 	TRY(dev_gemm(s->dev,
 		     &(struct dev_gemm){ .m = 1,

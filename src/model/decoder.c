@@ -5,7 +5,8 @@
  *   h = h + attention(q, k, v) Wo;   m = norm(h);   h + (act(m Wgate) * m Wup) Wdown
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
- * or GELU; q, k, v may come from one matrix, and gate and up (block.c), or experts (experts.c).
+ * or GELU; q, k, v may come from one matrix or one product, and gate and up (block.c), or experts
+ * (experts.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D). */
@@ -27,11 +28,6 @@ static int attend(struct tape *t, const struct layer *l, const struct layer_cont
 	q = part[0];
 	k = part[1];
 	v = part[2];
-	TRY(block_heads(t, c, &q, m->heads, l->qnorm, e));
-	TRY(block_heads(t, c, &k, m->kv_heads, l->knorm, e));
-	v->ndim = 3; /* (N,G,D) */
-	v->dim[1] = m->kv_heads;
-	v->dim[2] = m->head_dim;
 	if (c->kv) {
 		int64_t here = c->index - c->stage->opt.first;
 		TRY(block_append_kv(t, c->kv, here, 0, k, &k, e));

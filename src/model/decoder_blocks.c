@@ -129,7 +129,7 @@ static int add_loss(struct slot *sl, struct tape *t, struct tensor *h, struct te
 	if (!sl->trained)
 		return 0;
 	TRY(op_rmsnorm_apply(t, h, s->norm, s->cfg.hidden, (float)s->cfg.norm_eps, s->cfg.norm_plus,
-			     &x, e));
+			     NULL, &x, e));
 	if (sl->b.pairs)
 		TRY(stage_pairs_weigh(sl, t, x, &weight, e));
 	if (sl->b.pairs && !sl->b.train)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decoder_build.c - see decoder_build.h. */
 #include "model/decoder_build.h"
+#include "model/block.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -101,6 +102,30 @@ static int add_linear(struct stage_builder *b, int layer, enum linear l, int64_t
 		       : 0;
 }
 
+/* Brings matrices together whose products are made as one, and their adapters' A. */
+static int join(struct layer *l, const enum linear *i, int n, struct err *e)
+{
+	struct param *w[JOINED_MOST], *a[JOINED_MOST];
+	int adapters = 0;
+	if (!block_joins(l, i, n))
+		return 0;
+	for (int k = 0; k < n; k++) {
+		w[k] = l->lin[i[k]].w;
+		if (l->lin[i[k]].lora.a)
+			a[adapters++] = l->lin[i[k]].lora.a;
+	}
+	TRY(param_join(w, n, e));
+	return adapters > 1 ? param_join(a, adapters, e) : 0;
+}
+
+static int join_all(const struct model_config *c, struct layer *l, struct err *e)
+{
+	static const enum linear qkv[] = { LIN_Q, LIN_K, LIN_V }, gate_up[] = { LIN_GATE, LIN_UP };
+	if (!c->qk_norm)
+		TRY(join(l, qkv, 3, e));
+	return join(l, gate_up, 2, e);
+}
+
 static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, struct layer *l,
 		    struct err *e)
 {
@@ -183,6 +208,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					    i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}
 	}
+	TRY(join_all(c, l, e));
 	return add_norm(b, index, NORM_MLP_OUT, l, e);
 }
 

@@ -44,7 +44,7 @@ static size_t rms_params(const struct own_block *b, struct own_param p[OWN_PARAM
 static int rms_forward(struct own_run *r, const struct own_block *b, struct tensor *x,
 		       struct tensor **y_p, struct err *e)
 {
-	return op_rmsnorm_apply(r->t, x, own_take(r), width(b), (float)b->v[EPS], 0, y_p, e);
+	return op_rmsnorm_apply(r->t, x, own_take(r), width(b), (float)b->v[EPS], 0, NULL, y_p, e);
 }
 
 const struct own_kind own_rms_norm = { .name = "rms_norm",

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 #include <limits.h>
 
@@ -110,6 +111,17 @@ int run_layer(struct slot *sl, struct tape *t, int64_t i, struct tensor *h, stru
 	return rc < 0 ? err_prefix(e, "layer %lld", (long long)index) : 0;
 }
 
+/* The device work of a layer is the same for each microbatch of one size: names it. */
+static int repeat(const struct slot *sl, int64_t i, bool back, struct err *e)
+{
+	const struct stage *s = sl->stage;
+	uint64_t key = rng_fold((uint64_t)(uintptr_t)sl, (uint64_t)(s->opt.first + i));
+	key = rng_fold(key, (uint64_t)sl->b.n);
+	key = rng_fold(key, (uint64_t)sl->b.nseq);
+	key = rng_fold(key, (uint64_t)(sl->b.train | sl->b.base << 1 | back << 2));
+	return dev_repeat_begin(s->dev, key, e);
+}
+
 int run_queued(const struct stage *s, bool last, struct err *e)
 {
 	return s->between ? s->between(s->between_ctx, last, e) : 0;
@@ -182,7 +194,9 @@ int stage_forward(struct slot *sl, struct err *e)
 				    (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {
 			struct tape t = run_tape(sl, true, &sl->mem);
+			TRY(repeat(sl, i, false, e));
 			TRY(run_layer(sl, &t, i, sl->h[i], &sl->h[i + 1], e));
+			TRY(dev_repeat_end(s->dev, e));
 			sl->tape[i] = t.last;
 			TRY(run_queued(s, i + 1 == layers, e));
 			continue;
@@ -196,8 +210,10 @@ int stage_forward(struct slot *sl, struct err *e)
 		else
 			sl->h[i + 1] = sl->h[i];
 		struct dmem_mark k = dmem_mark(s->scratch);
+		TRY(repeat(sl, i, false, e));
 		TRY(run_layer(sl, &t, i, sl->h[i], &y, e));
 		TRY(dev_copy(sl->h[i + 1]->at, y->at, tensor_bytes(y), e));
+		TRY(dev_repeat_end(s->dev, e));
 		dmem_back(s->scratch, k);
 		sl->h[i + 1]->needs_grad = sl->b.train && s->needs[i + 1];
 		TRY(run_queued(s, i + 1 == layers, e));
@@ -237,7 +253,9 @@ int run_layer_back(struct slot *sl, int64_t i, struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct dmem_mark k = dmem_mark(s->scratch);
+	TRY(repeat(sl, i, true, e));
 	TRY(run_recorded_back(sl, i, e));
+	TRY(dev_repeat_end(s->dev, e));
 	dmem_back(s->scratch, k);
 	dmem_back(&sl->mem, sl->mark[i]);
 	return run_queued(s, i == 0, e);

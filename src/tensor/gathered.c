@@ -103,7 +103,8 @@ int gathered_cut(struct param *p, const int64_t *cut, int members, int place, st
 struct gathered_size gathered_size(const struct param *p)
 {
 	const int64_t n = param_count(p);
-	return (struct gathered_size){ data_bytes(&p->w, n), scale_bytes(&p->w, n) };
+	return (struct gathered_size){ p->leader ? p->room : data_bytes(&p->w, n),
+				       scale_bytes(&p->w, n) };
 }
 
 int gathered_open(struct param *p, struct dev_buf *data, struct dev_buf *scales, struct err *e)
@@ -111,7 +112,9 @@ int gathered_open(struct param *p, struct dev_buf *data, struct dev_buf *scales,
 	struct weight *w = &p->w;
 	const struct place own = place_of(p, p->place);
 	int64_t first;
-	w->data = DEV_REF(data, 0);
+	w->data = p->leader ? behind(DEV_REF(p == p->leader ? data : p->leader->w.data.buf, 0),
+				     p->behind)
+			    : DEV_REF(data, 0);
 	w->absmax = scales ? DEV_REF(scales, 0) : DEV_NONE;
 	if (!own.data_n || p->hosted)
 		return 0;

@@ -98,7 +98,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	for (int64_t i = 0; i < s.n; i += s.part) {
 		const int64_t some = s.n - i < s.part ? s.n - i : s.part, m = some * s.windows;
 		TRY(windows(t, a, &s, false, cols, a->x[0]->at, i, some, 0, e));
-		TRY(weight_matmul(&a->p[W]->w, t->scratch, t->act, false, rows, cols, m, 0, e));
+		TRY(weight_matmul(&a->p[W]->w, t->scratch, t->act, false, rows, cols, m, 0,
+				  DEV_NONE, e));
 		if (a->p[BIAS]) {
 			const union dev_arg arg[] = { { .b = rows },
 						      { .b = a->p[BIAS]->w.data },
@@ -162,7 +163,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 		TRY(add_params(t, a, &s, rows, cols, m, e));
 		if (!dx)
 			continue;
-		TRY(weight_matmul(&a->p[W]->w, t->scratch, t->act, true, cols, rows, m, 0, e));
+		TRY(weight_matmul(&a->p[W]->w, t->scratch, t->act, true, cols, rows, m, 0, DEV_NONE,
+				  e));
 		TRY(windows(t, a, &s, true, cols, dx->at, i, some, acc, e));
 	}
 	dmem_back(t->scratch, k);

@@ -3,8 +3,8 @@
  *
  * The weight may be frozen (plain or NF4) or trained. The adapter (Hu et al. 2021, LoRA) is applied
  * as u = drop(x) A^T, y += s u B^T: the product BA is never formed. Backward, with dy given: du = s
- * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is written first
- * and the product added to it in the accumulator.
+ * dy B; dB += s dy^T u; dA += du^T drop(x); dx = dy W + drop'(du A). The residual is added in the
+ * accumulator of the product.
  *
  * With magnitudes m (out) (Liu et al. 2024, arXiv 2402.09353, DoRA, section 4) the product
  * z = x W^T + s u B^T is multiplied by m / |W + s B A|, the norm being that of each row and, as in
@@ -27,16 +27,21 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 			      .dim = { tensor_rows(a->x[0]), a->p[W]->dim[0] } };
 }
 
+int adapter_dropout(struct tape *t, const struct lora *l, uint64_t key, struct dev_ref y,
+		    struct dev_ref x, int64_t n, int64_t c, int acc, struct err *e)
+{
+	const union dev_arg arg[] = { { .b = y }, { .b = x },   { .b = l->at },      { .i = n },
+				      { .i = c }, { .i = acc }, { .f = l->dropout }, { .u = key } };
+	return dev_launch(t->dev, K_dropout, t->act, arg, e);
+}
+
 /* y = drop(x), as many numbers as the op's input has; with acc 1, y += drop(x). */
 static int dropout(struct tape *t, const struct op_args *a, struct dev_ref y, struct dev_ref x,
 		   int acc, struct err *e)
 {
 	const int64_t n = tensor_rows(a->x[0]), c = tensor_count(a->x[0]) / (n ? n : 1);
-	const union dev_arg arg[] = {
-		{ .b = y }, { .b = x },   { .b = a->r[PLACES] },  { .i = n },
-		{ .i = c }, { .i = acc }, { .f = a->f[DROPOUT] }, { .u = a->u }
-	};
-	return dev_launch(t->dev, K_dropout, t->act, arg, e);
+	const struct lora l = { .at = a->r[PLACES], .dropout = a->f[DROPOUT] };
+	return adapter_dropout(t, &l, a->u, y, x, n, c, acc, e);
 }
 
 /* drop(x) (N,in) in `scratch`, or x itself without dropout; the mask depends only on the key. */
@@ -62,7 +67,7 @@ static int add_adapter(struct tape *t, struct tape_node *n, struct dev_ref y, st
 	struct dev_ref xd;
 	TRY(dropped(t, n, &xd, e));
 	TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, false, n->saved[U]->at, xd, rows, 0,
-			  e));
+			  DEV_NONE, e));
 	dmem_back(t->scratch, k);
 	return dev_gemm(t->dev,
 			&(struct dev_gemm){ .m = rows,
@@ -104,7 +109,7 @@ static int forward_dora(struct tape *t, struct tape_node *n, int acc, struct err
 	TRY(tape_new(t, t->mem, t->act, 2, n->y->dim, &n->saved[Z], e));
 	TRY(tape_new(t, t->mem, DT_F32, 1, w->dim, &n->saved[NORM], e));
 	TRY(weight_matmul(&w->w, t->scratch, t->act, false, n->saved[Z]->at, a->x[0]->at,
-			  n->y->dim[0], 0, e));
+			  n->y->dim[0], 0, DEV_NONE, e));
 	TRY(add_adapter(t, n, n->saved[Z]->at, e));
 	TRY(weight_row_norms(&w->w, a->p[LORA_A], a->p[LORA_B], a->f[SCALE], t->scratch, t->act,
 			     n->saved[NORM]->at, e));
@@ -117,14 +122,14 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct tensor *x = a->x[0], *residual = a->x[RESIDUAL], *y = n->y;
 	const struct param *w = a->p[W], *bias = a->p[BIAS];
 	int64_t rows = y->dim[0], out = y->dim[1];
-	if (residual)
-		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
 	/* x (N,in), y and residual (N,out) */
+	if (residual && a->p[MAGNITUDE])
+		TRY(dev_copy(y->at, residual->at, tensor_bytes(y), e));
 	if (a->p[MAGNITUDE])
 		TRY(forward_dora(t, n, residual ? 1 : 0, e));
 	else
 		TRY(weight_matmul(&w->w, t->scratch, t->act, false, y->at, x->at, rows,
-				  residual ? 1 : 0, e));
+				  residual ? 1 : 0, residual ? residual->at : DEV_NONE, e));
 	if (bias) {
 		const union dev_arg arg[] = {
 			{ .b = y->at }, { .b = bias->w.data }, { .i = rows }, { .i = out }
@@ -191,11 +196,11 @@ static int backward_lora(struct tape *t, struct tape_node *n, struct dev_ref dy,
 	if (dx && a->f[DROPOUT] > 0) {
 		TRY(dmem_take(t->scratch, tensor_bytes(x), &part, e));
 		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, part, du, rows, 0,
-				  e));
+				  DEV_NONE, e));
 		TRY(dropout(t, a, dx->at, part, 1, e));
 	} else if (dx) {
 		TRY(weight_matmul(&a->p[LORA_A]->w, t->scratch, t->act, true, dx->at, du, rows, 1,
-				  e));
+				  DEV_NONE, e));
 	}
 	dmem_back(t->scratch, k);
 	return 0;
@@ -229,7 +234,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	}
 	if (dx)
 		TRY(weight_matmul(&w->w, t->scratch, t->act, true, dx->at, dz, rows, (float)acc,
-				  e));
+				  DEV_NONE, e));
 	if (w->trainable)
 		TRY(add_outer(t, w, dy->at, x->at, rows, out, w->dim[1], 1, e));
 	if (bias && bias->trainable) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_rmsnorm.c - root mean square norm over the last dimension (Zhang & Sennrich 2019). Saves 1/rms
- * of each row. */
+ * of each row. A residual is added to what has been normed. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
+
+enum { RESIDUAL = 1 }; /* x[] */
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
@@ -15,13 +17,18 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
-	const struct tensor *x = n->a.x[0];
+	const struct tensor *x = n->a.x[0], *residual = n->a.x[RESIDUAL];
 	int64_t width = n->a.i[0], rows = tensor_count(x) / width;
 	TRY(tape_new(t, t->mem, DT_F32, 1, &rows, &n->saved[0], e));
-	const union dev_arg a[] = { { .b = n->y->at },  { .b = n->saved[0]->at },
-				    { .b = x->at },     { .b = n->a.p[0]->w.data },
-				    { .i = rows },      { .i = width },
-				    { .f = n->a.f[0] }, { .f = n->a.f[1] } };
+	const union dev_arg a[] = { { .b = n->y->at },
+				    { .b = n->saved[0]->at },
+				    { .b = x->at },
+				    { .b = n->a.p[0]->w.data },
+				    { .b = residual ? residual->at : DEV_NONE },
+				    { .i = rows },
+				    { .i = width },
+				    { .f = n->a.f[0] },
+				    { .f = n->a.f[1] } };
 	return dev_launch(t->dev, K_rmsnorm_fwd, x->dtype, a, e);
 }
 
@@ -51,7 +58,10 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	int rc = dev_launch(t->dev, K_rmsnorm_bwd, x->dtype, a, e);
 	if (!x->needs_grad)
 		dmem_back(t->scratch, k);
-	return rc;
+	if (rc < 0 || !n->a.x[RESIDUAL] || !n->a.x[RESIDUAL]->needs_grad)
+		return rc;
+	/* last: dy's memory becomes the residual's gradient */
+	return tape_pass(t, n->a.x[RESIDUAL], n->y->grad, e);
 }
 
 static double flops(const struct tape_node *n) { return 4.0 * (double)tensor_count(n->y); }
@@ -65,10 +75,11 @@ const struct op op_rmsnorm = { .name = "rmsnorm",
 			       .bytes = bytes };
 
 int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
-		     float plus, struct tensor **y_p, struct err *e)
+		     float plus, struct tensor *residual, struct tensor **y_p, struct err *e)
 {
 	return tape_apply(
 		t, &op_rmsnorm,
-		&(struct op_args){ .x = { x }, .p = { w }, .i = { width }, .f = { eps, plus } },
+		&(struct op_args){
+			.x = { x, residual }, .p = { w }, .i = { width }, .f = { eps, plus } },
 		y_p, e);
 }

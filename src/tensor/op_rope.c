@@ -11,25 +11,21 @@ static void shape(const struct tape *t, const struct op_args *a, struct tensor *
 	const struct tensor *x = a->x[0];
 	*y = (struct tensor){ .dtype = x->dtype,
 			      .ndim = 3,
-			      .dim = { x->dim[0], x->dim[1], x->dim[2] } };
+			      .dim = { x->dim[0], x->dim[1], x->dim[2] },
+			      .whole = x->whole,
+			      .from = x->from,
+			      .ld = x->ld };
 }
 
 static int launch_rope(struct tape *t, const struct tape_node *n, struct dev_ref x, int dir,
 		       struct err *e)
 {
 	const struct tensor *y = n->y;
-	const union dev_arg a[] = { { .b = x },
-				    { .b = n->a.r[0] },
-				    { .b = n->a.r[1] },
-				    { .i = y->dim[0] },
-				    { .i = y->dim[1] },
-				    { .i = y->dim[2] },
-				    { .i = y->dim[1] * y->dim[2] },
-				    { .i = dir },
-				    { .f = n->a.f[0] },
-				    { .i = n->a.i[0] },
-				    { .i = n->a.i[1] },
-				    { .b = n->a.r[2] } };
+	const union dev_arg a[] = {
+		{ .b = x },         { .b = n->a.r[0] }, { .b = n->a.r[1] },    { .i = y->dim[0] },
+		{ .i = y->dim[1] }, { .i = y->dim[2] }, { .i = tensor_ld(y) }, { .i = dir },
+		{ .f = n->a.f[0] }, { .i = n->a.i[0] }, { .i = n->a.i[1] },    { .b = n->a.r[2] }
+	};
 	return dev_launch(t->dev, K_rope, y->dtype, a, e);
 }
 

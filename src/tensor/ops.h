@@ -9,10 +9,10 @@
 /* y (N,C) = rows ids (N) i32 of table (V,C). */
 int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n,
 		   struct tensor **y_p, struct err *e);
-/* y = x normalised over its last dimension, times w (width) + plus: x (N,C) with width C, or x
+/* y = x normalised over its last dimension, times w (width) + plus [+ residual]: x (N,C) with width C, or x
  * (N,H,D) with width D for the per-head norms of Qwen3. */
 int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
-		     float plus, struct tensor **y_p, struct err *e);
+		     float plus, struct tensor *residual, struct tensor **y_p, struct err *e);
 
 struct rope { /* as in kernel.def */
 	struct dev_ref pos /* (N) i32 */, freq /* (K,R/2) f32 */, table /* (N) i32 or NONE */;
@@ -45,6 +45,22 @@ int op_linear_apply(struct tape *t, struct tensor *x, struct param *w, struct pa
 /* The arguments of the op linear, for ops that are made of several. */
 struct op_args op_linear_args(struct tensor *x, struct param *w, struct param *bias,
 			      const struct lora *lora, uint64_t key, struct tensor *residual);
+enum { JOINED_MOST = 3 };
+
+/* Linear layers without bias and magnitudes that read one x. Their weights are frozen, all plain or all
+ * NF4, and in the first case lie one behind the other (param_join). */
+struct joined_linear {
+	int n;
+	struct linear_part part[JOINED_MOST];
+	uint64_t key[JOINED_MOST]; /* of the dropout masks */
+};
+
+/* y (N, sum of out): what each layer makes of x (N,in), side by side. */
+int op_joined_apply(struct tape *t, struct tensor *x, const struct joined_linear *j,
+		    struct tensor **y_p, struct err *e);
+/* y (n,c) = drop(x) for an adapter, with the mask of `key`; with acc 1, y += drop(x). */
+int adapter_dropout(struct tape *t, const struct lora *l, uint64_t key, struct dev_ref y,
+		    struct dev_ref x, int64_t n, int64_t c, int acc, struct err *e);
 /* q (N,H,D), k and v (Nk,G,D) -> y (N,H*D). starts, kstarts (S+1) i32, S = nseq (kernel.def,
  * attn_fwd); backward needs them equal. sinks (H): one more score of each head without a value
  * (sink_fwd), or NULL. cap: soft cap on scores, or 0. */
@@ -65,6 +81,10 @@ int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struc
  * no two may overlap: each writes its part of dx. */
 int op_columns_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
 		     struct tensor **y_p, struct err *e);
+/* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and gated
+ * activations take such tensors. */
+int op_slice_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
+		   struct tensor **y_p, struct err *e);
 /* y = alpha x [+ residual], all of one shape */
 int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *residual,
 		 struct tensor **y_p, struct err *e);

@@ -239,8 +239,8 @@ int param_upload_f32(struct param *p, int64_t first, int64_t count, const float 
 			dtype_from_f32(p->w.dtype, src + i, part, n);
 			bytes = part;
 		}
-		TRY(dev_upload(DEV_REF(p->store[0], (size_t)(first + i) * size), bytes, n * size,
-			       e));
+		TRY(dev_upload(DEV_REF(p->w.data.buf, p->w.data.off + (size_t)(first + i) * size),
+			       bytes, n * size, e));
 	}
 	return 0;
 }
@@ -302,74 +302,167 @@ static int expand(const struct weight *w, struct dev *d, enum dtype t, struct de
 	return dev_launch(d, K_nf4_dequant, t, a, e);
 }
 
+/* Columns [at, at+some) of all rows of n matrices one above the other (`back`), or their rows
+ * [at, at+some), into `panel`. */
+static int expand_panel(const struct weight *const *w, int n, struct dev *d, enum dtype t,
+			struct dev_ref panel, bool back, int64_t at, int64_t some, struct err *e)
+{
+	int64_t row = 0; /* where w[i] begins */
+	for (int i = 0; i < n; row += w[i++]->rows) {
+		const int64_t end = row + w[i]->rows, lo = at > row ? at : row,
+			      hi = at + some < end ? at + some : end;
+		struct dev_ref to = panel;
+		if (back) {
+			to.off += (size_t)(row * some) * dtype_size(t);
+			TRY(expand(w[i], d, t, to, 0, w[i]->rows, at, some, e));
+		} else if (lo < hi) {
+			to.off += (size_t)((lo - at) * w[i]->cols) * dtype_size(t);
+			TRY(expand(w[i], d, t, to, lo - row, hi - lo, 0, w[i]->cols, e));
+		}
+	}
+	return 0;
+}
+
 /* Forward takes panels of rows (outputs), backward panels of columns (inputs): in both a panel
  * yields complete sums, so that nothing is added up in the activation dtype. */
-static int nf4_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
-		      struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e)
+static int nf4_matmul(const struct weight *const *w, int n, int64_t rows, struct dmem *scratch,
+		      enum dtype t, bool back, struct dev_gemm g, struct err *e)
 {
 	struct dev *d = scratch->dev;
-	int64_t across = back ? w->rows : w->cols, along = back ? w->cols : w->rows;
+	const struct dev_ref y = g.c, add = g.d;
+	int64_t across = back ? rows : w[0]->cols, along = back ? w[0]->cols : rows;
 	/* a processor's panel stays in its cache; a card wants few launches */
 	const int64_t bytes = dev_beside(d) ? PANEL_CARD : PANEL_BYTES;
 	int64_t step = bytes / (across * (int64_t)dtype_size(t));
-	step = step < 64 ? 64 : step / 64 * 64;
+	/* backward every panel reads all of dy */
+	const int64_t least = back ? 256 : 64;
+	step = step < least ? least : step / 64 * 64;
 	if (step > along)
 		step = along;
 	struct dmem_mark k = dmem_mark(scratch);
-	struct dev_ref panel;
-	TRY(dmem_take(scratch, (size_t)(step * across) * dtype_size(t), &panel, e));
+	TRY(dmem_take(scratch, (size_t)(step * across) * dtype_size(t), &g.b, e));
 	int rc = 0;
 	for (int64_t at = 0; at < along && !rc; at += step) {
-		int64_t some = along - at < step ? along - at : step;
-		rc = back ? expand(w, d, t, panel, 0, w->rows, at, some, e)
-			  : expand(w, d, t, panel, at, some, 0, w->cols, e);
-		if (rc < 0)
-			break;
-		struct dev_ref part = y;
-		part.off += (size_t)at * dtype_size(t);
-		rc = dev_gemm(d,
-			      &(struct dev_gemm){ .m = n,
-						  .n = some,
-						  .k = across,
-						  .tb = !back,
-						  .a = x,
-						  .b = panel,
-						  .c = part,
-						  .lda = across,
-						  .ldb = back ? some : across,
-						  .ldc = along,
-						  .ab_dtype = t,
-						  .c_dtype = t,
-						  .alpha = 1,
-						  .beta = beta },
-			      e);
+		const size_t off = (size_t)at * dtype_size(t);
+		g.n = along - at < step ? along - at : step;
+		g.ldb = back ? g.n : across;
+		g.c.off = y.off + off;
+		g.d.off = add.buf ? add.off + off : 0;
+		rc = expand_panel(w, n, d, t, g.b, back, at, g.n, e);
+		if (rc >= 0)
+			rc = dev_gemm(d, &g, e);
 	}
 	dmem_back(scratch, k);
 	return rc;
 }
 
-int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
-		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e)
+static struct dev_ref behind(const struct weight *w)
 {
-	if (w->kind == WEIGHT_NF4)
-		return nf4_matmul(w, scratch, t, back, y, x, n, beta, e);
-	int64_t out = back ? w->cols : w->rows, in = back ? w->rows : w->cols;
-	return dev_gemm(scratch->dev,
-			&(struct dev_gemm){ .m = n,
-					    .n = out,
-					    .k = in,
-					    .tb = !back,
-					    .a = x,
-					    .b = w->data,
-					    .c = y,
-					    .lda = in,
-					    .ldb = w->cols,
-					    .ldc = out,
-					    .ab_dtype = t,
-					    .c_dtype = t,
-					    .alpha = 1,
-					    .beta = beta },
-			e);
+	return DEV_REF(w->data.buf,
+		       w->data.off + (size_t)(w->rows * w->cols) * dtype_size(w->dtype));
+}
+
+/* The numbers of n plain matrices one behind the other: where they lie so, or in `scratch`. */
+static int numbers_of(const struct weight *const *w, int n, int64_t rows, struct dmem *scratch,
+		      struct dev_ref *b_p, struct err *e)
+{
+	const size_t size = dtype_size(w[0]->dtype);
+	struct dev_ref at = w[0]->data;
+	int i = 1;
+	while (i < n && w[i]->data.buf == at.buf && w[i]->data.off == behind(w[i - 1]).off)
+		i++;
+	*b_p = at;
+	if (i == n)
+		return 0;
+	TRY(dmem_take(scratch, (size_t)(rows * w[0]->cols) * size, &at, e));
+	*b_p = at;
+	for (i = 0; i < n; i++) {
+		const size_t bytes = (size_t)(w[i]->rows * w[i]->cols) * size;
+		TRY(dev_copy(at, w[i]->data, bytes, e));
+		at.off += bytes;
+	}
+	return 0;
+}
+
+int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, enum dtype t,
+		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float beta,
+		   struct dev_ref d, struct err *e)
+{
+	int64_t rows = 0;
+	for (int i = 0; i < n; i++)
+		rows += w[i]->rows;
+	const int64_t out = back ? w[0]->cols : rows, in = back ? rows : w[0]->cols;
+	struct dev_gemm g = { .m = count,
+			      .n = out,
+			      .k = in,
+			      .tb = !back,
+			      .a = x,
+			      .c = y,
+			      .d = d,
+			      .lda = in,
+			      .ldb = w[0]->cols,
+			      .ldc = out,
+			      .ab_dtype = t,
+			      .c_dtype = t,
+			      .alpha = 1,
+			      .beta = beta };
+	if (w[0]->kind == WEIGHT_NF4)
+		return nf4_matmul(w, n, rows, scratch, t, back, g, e);
+	struct dmem_mark k = dmem_mark(scratch);
+	TRY(numbers_of(w, n, rows, scratch, &g.b, e));
+	int rc = dev_gemm(scratch->dev, &g, e);
+	dmem_back(scratch, k);
+	return rc;
+}
+
+int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
+		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct dev_ref d,
+		  struct err *e)
+{
+	return weights_matmul(&w, 1, scratch, t, back, y, x, n, beta, d, e);
+}
+
+/* A float32 copy that is trained is what kernels read: it stays where it is. */
+static bool stays(const struct param *p)
+{
+	return p->w.kind != WEIGHT_PLAIN || (p->value && p->value == p->store[0]);
+}
+
+int param_join(struct param *const *p, int n, struct err *e)
+{
+	size_t all = 0;
+	struct dev_buf *joint;
+	for (int i = 0; i < n; i++) {
+		if (stays(p[i]) || p[i]->gathered != p[0]->gathered)
+			return 0;
+		all += (size_t)param_count(p[i]) * dtype_size(p[i]->w.dtype);
+	}
+	if (!p[0]->gathered)
+		TRY(dev_alloc(p[0]->store[0]->dev, all, &joint, e));
+	size_t at = 0;
+	for (int i = 0; i < n; i++) {
+		const size_t bytes = (size_t)param_count(p[i]) * dtype_size(p[i]->w.dtype);
+		if (p[0]->gathered) {
+			p[i]->leader = p[0];
+			p[i]->behind = at;
+			p[i]->room = i ? 0 : all;
+		} else {
+			int rc = dev_copy(DEV_REF(joint, at), p[i]->w.data, bytes, e);
+			if (rc < 0) {
+				dev_free(joint);
+				return rc;
+			}
+		}
+		at += bytes;
+	}
+	at = 0;
+	for (int i = 0; i < n && !p[0]->gathered; i++) {
+		dev_free(p[i]->store[0]);
+		p[i]->store[0] = i ? NULL : joint;
+		p[i]->w.data = DEV_REF(joint, at);
+		at += (size_t)param_count(p[i]) * dtype_size(p[i]->w.dtype);
+	}
+	return 0;
 }
 
 int weight_rows_f32(const struct weight *w, struct dev *d, int64_t row, int64_t n,

@@ -53,7 +53,8 @@ struct param {
 	bool away;
 	int holder; /* of a dealt expert: the place of who has it; else DEAL_HOME */
 	struct weight w;
-	struct dev_buf *store[5]; /* what `w` refers to; owned */
+	/* what `w` refers to; owned. Of joined ones the first has the numbers of all */
+	struct dev_buf *store[5];
 	/* float32 master of what is owned; NULL when frozen and of a replica. It is store[0], which
 	 * has all elements, when w is float32 */
 	struct dev_buf *value;
@@ -63,6 +64,10 @@ struct param {
 	const int64_t *cut;
 	int members, place;
 	bool gathered, hosted;
+	/* gathered and joined (param_join): memory is lent to the first of them, `room` bytes for all;
+	 * the numbers of this one begin `behind` bytes into it */
+	struct param *leader;
+	size_t behind, room;
 	/* hosted: new values come to the device by param_bring() alone; and whether `w` waits for
 	 * it */
 	bool lazy, late;
@@ -147,6 +152,10 @@ int param_bring(struct param *p, struct err *e);
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
 		   struct err *e);
 void param_release(struct param *p);
+/* n matrices [out, in] of one width whose products with one input are to be made as one: from now on
+ * their numbers lie one behind the other, or will when they are gathered. Matrices in 4 bits and
+ * trained ones in float32 stay where they are. */
+int param_join(struct param *const *p, int n, struct err *e);
 
 /* Rows [row, row+n) of a weight whose other dtype is t, as float32 (n,cols). */
 int weight_rows_f32(const struct weight *w, struct dev *d, int64_t row, int64_t n,
@@ -156,9 +165,16 @@ int weight_rows_f32(const struct weight *w, struct dev *d, int64_t row, int64_t 
 int weight_row_norms(const struct weight *w, const struct param *a, const struct param *b, float s,
 		     struct dmem *scratch, enum dtype t, struct dev_ref norm, struct err *e);
 
-/* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`; beta 1 adds. NF4 weights are
- * expanded panel by panel into memory taken from `scratch`. All activations in dtype t. */
+/* y(N,out) = x(N,in) W^T, or dx(N,in) = dy(N,out) W with `back`. beta 1 adds `d`, which lies as y,
+ * or with DEV_NONE what is in y. NF4 weights are expanded panel by panel into memory taken from
+ * `scratch`. All activations in dtype t. */
 int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
-		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct err *e);
+		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct dev_ref d,
+		  struct err *e);
+/* The same for n matrices of one width and kind, one above the other: y (N, sum of out). Plain ones
+ * that are not joined are copied first. */
+int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, enum dtype t,
+		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float beta,
+		   struct dev_ref d, struct err *e);
 
 #endif

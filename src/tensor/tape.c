@@ -82,10 +82,26 @@ int tape_seed(struct tape *t, struct tensor *y, struct dev_ref at, struct err *e
 	return 0;
 }
 
+/* Makes the gradient's tensor; for columns of another tensor it is the same columns of its
+ * gradient. */
+static int make_grad(struct tape *t, struct tensor *x, struct err *e)
+{
+	struct tensor *w = x->whole;
+	if (x->grad)
+		return 0;
+	if (!w)
+		return tape_new(t, t->scratch, x->dtype, x->ndim, x->dim, &x->grad, e);
+	TRY(make_grad(t, w, e));
+	struct dev_ref at = w->grad->at;
+	at.off += (size_t)x->from * dtype_size(x->dtype);
+	TRY(tape_tensor(t, x->dtype, x->ndim, x->dim, at, &x->grad, e));
+	x->grad->ld = x->ld;
+	return 0;
+}
+
 int tape_grad(struct tape *t, struct tensor *x, struct tensor **dx_p, int *acc_p, struct err *e)
 {
-	if (!x->grad)
-		TRY(tape_new(t, t->scratch, x->dtype, x->ndim, x->dim, &x->grad, e));
+	TRY(make_grad(t, x, e));
 	*acc_p = x->grad_written;
 	x->grad_written = true;
 	*dx_p = x->grad;

@@ -3,8 +3,8 @@
  *
  * Shapes are written in these letters: N tokens of a microbatch (its sequences one after the
  * other, no padding, so there is no (B,T)), S sequences, C width, H query heads, G key/value
- * heads, D head width, V vocabulary, F feed-forward width, R LoRA rank. Row-major, contiguous. A
- * gradient is `dx`.
+ * heads, D head width, V vocabulary, F feed-forward width, R LoRA rank. Row-major, contiguous but
+ * for columns of another tensor. A gradient is `dx`.
  *
  * Memory: a `struct dmem` is a stack of device memory. Tensors are taken from its top and given
  * back all at once down to a mark. Once it has grown to the size that a step needs, nothing is
@@ -26,6 +26,10 @@ struct tensor {
 	int ndim;
 	int64_t dim[4];
 	struct dev_ref at;
+	/* Some columns of `whole`, from column `from` on (op_slice.c): rows are `ld` numbers apart. NULL
+	 * and 0: rows lie one behind the other */
+	struct tensor *whole;
+	int64_t from, ld;
 	bool needs_grad;     /* an op below needs dx */
 	bool grad_written;   /* grad holds a value: the next contribution is added */
 	struct tensor *grad; /* NULL until the first contribution */
@@ -49,6 +53,8 @@ static inline int64_t tensor_cols(const struct tensor *t)
 {
 	return t->dim[0] ? tensor_count(t) / t->dim[0] : 0;
 }
+
+static inline int64_t tensor_ld(const struct tensor *t) { return t->ld ? t->ld : tensor_cols(t); }
 
 /* A stack of device memory: blocks that are kept, and how far they are filled. When it is empty
  * again, it becomes one block of the peak size. */

@@ -32,6 +32,8 @@
  *   exclusive     another process has the card to itself
  *   rocabort      rocBLAS ends the process
  *   blasfull      a product finds no memory, once
+ *   nograph       no graph can be made of what was captured
+ *   graphfull     a graph finds no memory when it is started, once
  * Built with -DMISSING it lacks what starts a kernel. */
 #include "base/dtype.h"
 #include "entry_sig.h"
@@ -57,6 +59,9 @@ enum {
 	NOT_FOUND = 500,
 	NOT_READY = 600,
 	ILLEGAL = 700,
+	UNSUPPORTED = 900, /* while a stream is captured */
+	ISOLATION = 905,
+	CAPTURED_EVENT = 907,
 	LANES = 128,
 	MOST_ARGS = 64
 };
@@ -117,6 +122,8 @@ static int64_t now_ms(void)
 
 /* ---- streams ---- */
 struct stream;
+struct graph;
+struct function;
 struct op {
 	struct op *next;
 	enum { COPY, FILL8, FILL32, WAIT, LAUNCH, GEMM } kind;
@@ -126,6 +133,7 @@ struct op {
 	unsigned value;
 	struct stream *stream; /* to wait for */
 	uint64_t at;
+	const struct function *function;
 	void (*fn)(void);
 	void *library;
 	unsigned groups;
@@ -136,7 +144,7 @@ struct op {
 	struct product {
 		int ta, tb, ab, c;
 		int64_t m, n, k, lda, ldb, ldc;
-		const char *a, *b;
+		const char *a, *b, *from; /* from: what is added, beta times */
 		char *to;
 		float alpha, beta;
 		bool split; /* k in two halves, added in the output's dtype */
@@ -147,6 +155,8 @@ struct stream {
 	struct owner owner;
 	struct op *first, **last;
 	uint64_t put, done;
+	struct graph *captured; /* work goes there; NULL: it is run */
+	bool relaxed;           /* the thread may do meanwhile what would not be captured */
 	struct stream *next;
 };
 
@@ -155,6 +165,7 @@ struct event {
 	struct stream *stream;
 	uint64_t at;
 	int asked;
+	bool captured;
 };
 
 static struct stream *streams;
@@ -327,7 +338,7 @@ static void run_product(const struct product *p)
 	      *b = unfold(p->b, p->ab, !p->tb, p->n, p->k, p->ldb);
 	for (int64_t j = 0; j < p->n; j++)
 		for (int64_t i = 0; i < p->m; i++) {
-			char *to = p->to + (i + j * p->ldc) * dtype_size(t);
+			const int64_t at = (i + j * p->ldc) * dtype_size(t);
 			float sum = 0, old = 0;
 			for (int64_t l = 0; l < p->k; l++) {
 				sum += a[i * p->k + l] * b[j * p->k + l];
@@ -338,9 +349,9 @@ static void run_product(const struct product *p)
 				}
 			}
 			if (p->beta != 0)
-				dtype_to_f32(t, to, &old, 1);
+				dtype_to_f32(t, p->from + at, &old, 1);
 			sum = p->alpha * sum + (p->beta != 0 ? p->beta * old : 0);
-			dtype_from_f32(t, &sum, to, 1);
+			dtype_from_f32(t, &sum, p->to + at, 1);
 		}
 	free(a);
 	free(b);
@@ -407,16 +418,29 @@ static void run_all(void)
 			usleep(500);
 }
 
+static struct op *capture(struct graph *g, struct op *o);
+
 static struct op *put(struct stream *s, int kind)
 {
 	if (owned(s->owner))
 		return NULL;
 	struct op *o = calloc(1, sizeof *o);
 	o->kind = kind;
+	if (s->captured)
+		return capture(s->captured, o);
 	*s->last = o;
 	s->last = &o->next;
 	s->put++;
 	return o;
+}
+
+/* Whether this may be done now: not while a stream is captured, unless its capture is relaxed. */
+static bool meanwhile(void)
+{
+	for (const struct stream *s = streams; s; s = s->next)
+		if (s->captured && !s->relaxed)
+			return false;
+	return true;
 }
 
 /* ---- memory ---- */
@@ -460,6 +484,8 @@ static int x_memory(uint64_t *at, size_t n)
 	const int d = device_now();
 	if (d < 0 || (api == CUDA && !retained[d]))
 		return NO_CONTEXT;
+	if (!meanwhile())
+		return UNSUPPORTED;
 	if (held[api][d] + others() + granules(n) > total())
 		return OUT_OF_MEMORY;
 	struct piece *p = malloc(sizeof *p);
@@ -728,6 +754,10 @@ static int x_stream_wait(void *s, void *event, unsigned flags)
 	const int rc = owned(v->owner);
 	if (rc || flags)
 		return rc ? rc : INVALID;
+	if (((struct stream *)s)->captured)
+		return v->captured && v->stream == s ? OK : ISOLATION;
+	if (v->captured)
+		return ISOLATION;
 	if (v->stream && v->stream != s) {
 		struct op *o = put(s, WAIT);
 		if (!o)
@@ -760,7 +790,8 @@ static int x_event_record(void *event, void *s)
 	const int rc = owned(v->owner) ? owned(v->owner) : owned(((struct stream *)s)->owner);
 	if (rc)
 		return rc;
-	*v = (struct event){ v->owner, s, ((struct stream *)s)->put, 0 };
+	*v = (struct event){ v->owner, s, ((struct stream *)s)->put, 0,
+			     ((struct stream *)s)->captured != NULL };
 	return OK;
 }
 
@@ -770,6 +801,8 @@ static int x_event_query(void *event)
 	const int rc = owned(v->owner);
 	if (rc || !v->stream)
 		return rc;
+	if (v->captured || !meanwhile())
+		return v->captured ? CAPTURED_EVENT : UNSUPPORTED;
 	return v->asked++ < fault("asked", 3) ? NOT_READY : run_until(v->stream, v->at);
 }
 
@@ -778,7 +811,9 @@ struct module {
 	struct owner owner;
 	char *text;
 	void *library, *tiles;
+	struct module *next;
 };
+static struct module *modules;
 
 struct function {
 	struct module *module;
@@ -890,6 +925,8 @@ static int x_module(void **m, const void *image)
 	if (!n->library)
 		fprintf(stderr, "fake_rt: %s\n", dlerror());
 	n->tiles = tiles_of(image, path);
+	n->next = modules;
+	modules = n;
 	*m = n;
 	return n->library ? OK : 200;
 }
@@ -897,9 +934,14 @@ static int x_module(void **m, const void *image)
 static int x_module_unload(void *m)
 {
 	run_all();
-	free(((struct module *)m)->text);
-	free(m);
-	return OK;
+	for (struct module **p = &modules; *p; p = &(*p)->next)
+		if (*p == m) {
+			*p = (*p)->next;
+			free(((struct module *)m)->text);
+			free(m);
+			return OK;
+		}
+	return BAD_HANDLE;
 }
 
 static int x_module_function(void **f, void *m, const char *name)
@@ -913,6 +955,24 @@ static int x_module_function(void **f, void *m, const char *name)
 	*f = n;
 	return n->fn && entry_signature(n->module->text, name, n->sig, sizeof n->sig) ? OK
 										      : NOT_FOUND;
+}
+
+static bool is_loaded(const struct function *f)
+{
+	const struct module *m = modules;
+	while (m && m != f->module)
+		m = m->next;
+	return m != NULL;
+}
+
+#include "fake_graph.h"
+
+static struct op *capture(struct graph *g, struct op *o)
+{
+	*g->last = o;
+	g->last = &o->next;
+	g->n++;
+	return o;
 }
 
 static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -931,6 +991,7 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 	int ni = 0, nf = 0;
 	if (!o)
 		return BAD_HANDLE;
+	o->function = n;
 	o->fn = n->fn;
 	o->library = n->library;
 	o->groups = gx;
@@ -1125,6 +1186,13 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
       void *s, void **p, void **x),
      x_launch(f, a, b, c, d, g, h, n, s, p, x))
 #endif
+BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void *s, int m), x_capture_begin(s, m))
+BOTH(cuStreamEndCapture, hipStreamEndCapture, (void *s, void **g), x_capture_end(s, g))
+BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
+     (void **x, void *g, unsigned long long f), x_graph_make(x, g, f))
+BOTH(cuGraphLaunch, hipGraphLaunch, (void *x, void *s), x_graph_launch(x, s))
+BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void *x), x_graph_free(x))
+BOTH(cuGraphDestroy, hipGraphDestroy, (void *g), x_made_free(g))
 BOTH(nvrtcVersion, hiprtcVersion, (int *a, int *b), c_version(a, b))
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
      (void **p, const char *t, const char *s, int n, const char *const *h, const char *const *i),
@@ -1214,6 +1282,16 @@ struct layout {
 	int64_t rows, cols, ld;
 };
 
+/* What is added must be the output itself, or share no byte with it, and be on the device. */
+static bool apart(const void *c, const void *to, const struct layout *l)
+{
+	const size_t n = l->rows && l->cols ? (size_t)((l->cols - 1) * l->ld + l->rows) *
+						      dtype_size(dtype_of(l->type))
+					    : 0;
+	const uintptr_t a = (uintptr_t)c, b = (uintptr_t)to;
+	return a == b || ((a + n <= b || b + n <= a) && inside(a, n));
+}
+
 static int enqueue(const struct product *p, void *s)
 {
 	static void *usual; /* the stream of a caller that names none */
@@ -1261,7 +1339,7 @@ static int l_ask(const struct desc *d, const struct layout *a, const struct layo
 
 static int l_matmul(const char *algo, const struct desc *d, const float *alpha, const char *a,
 		    const struct layout *la, const char *b, const struct layout *lb,
-		    const float *beta, char *c, const struct layout *lc, void *s)
+		    const float *beta, const char *from, char *c, const struct layout *lc, void *s)
 {
 	const struct product p = { .ta = d->op[3],
 				   .tb = d->op[4],
@@ -1275,6 +1353,7 @@ static int l_matmul(const char *algo, const struct desc *d, const float *alpha, 
 				   .ldc = lc->ld,
 				   .a = a,
 				   .b = b,
+				   .from = from,
 				   .to = c,
 				   .alpha = *alpha,
 				   .beta = *beta,
@@ -1325,14 +1404,15 @@ ONE(cublasLtMatmul,
     (void *h, void *d, const void *alpha, const void *a, void *la, const void *b, void *lb,
      const void *beta, const void *c, void *lc, void *to, void *lo, const void *algo, void *work,
      size_t nwork, void *s),
-    (h && algo && c == to && lc == lo && inside((uint64_t)(uintptr_t)work, nwork)
-	     ? l_matmul(algo, d, alpha, a, la, b, lb, beta, to, lc, s)
+    (h && algo && lc == lo && apart(c, to, lc) && inside((uint64_t)(uintptr_t)work, nwork)
+	     ? l_matmul(algo, d, alpha, a, la, b, lb, beta, c, to, lc, s)
 	     : INVALID))
 
 static void *rocblas_stream;
 static int roc_type(int t) { return t == 151 ? 0 : t == 168 ? 14 : 2; }
 static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const char *a, int ab,
-		  int lda, const char *b, int ldb, const float *beta, char *c, int ct, int ldc)
+		  int lda, const char *b, int ldb, const float *beta, const char *from, char *c,
+		  int ct, int ldc)
 {
 	const struct product p = { .ta = ta == 112,
 				   .tb = tb == 112,
@@ -1346,6 +1426,7 @@ static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const
 				   .ldc = ldc,
 				   .a = a,
 				   .b = b,
+				   .from = from,
 				   .to = c,
 				   .alpha = *alpha,
 				   .beta = *beta };
@@ -1361,7 +1442,11 @@ ONE(rocblas_gemm_ex,
     (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at,
      int lda, const void *b, int bt, int ldb, const void *beta, const void *c, int ct, int ldc,
      void *d, int dt, int ldd, int compute, int algo, int solution, unsigned flags),
-    (h && at == bt && c == d && ct == dt && ldc == ldd && compute == 151 && !algo && !solution &&
+    (h && at == bt &&
+		     apart(c, d,
+			   &(struct layout){
+				   .type = roc_type(ct), .rows = m, .cols = n, .ld = ldc }) &&
+		     ct == dt && ldc == ldd && compute == 151 && !algo && !solution &&
 		     flags == (at == 150 && !(ta == 112 && tb == 111) ? 4 : 0)
-	     ? r_gemm(ta, tb, m, n, k, alpha, a, at, lda, b, ldb, beta, d, ct, ldc)
+	     ? r_gemm(ta, tb, m, n, k, alpha, a, at, lda, b, ldb, beta, c, d, ct, ldc)
 	     : INVALID))

@@ -224,7 +224,8 @@ void case_swiglu_oss_fwd(struct tensors *ts, enum dtype t)
 		struct tensor64 *g = off_limit(ts, t, n), *u = off_limit(ts, t, n),
 				*y = tensor_nan(ts, t, n);
 		double *want = nans(n);
-		LAUNCH(ts, K_swiglu_oss_fwd, t, AB(y), AB(g), AB(u), AI(n), AF(ALPHA), AF(LIMIT));
+		LAUNCH(ts, K_swiglu_oss_fwd, t, AB(y), AB(g), AB(u), AI(n), AI(n), AI(n), AF(ALPHA),
+		       AF(LIMIT));
 		ref_swiglu_oss_fwd(want, g->v, u->v, n, ALPHA, LIMIT);
 		tensor_check(ts, y, want, rel_of(t), 1e-6, "swiglu_oss_fwd %lld", (long long)n);
 		mem_free(want);
@@ -243,8 +244,8 @@ void case_swiglu_oss_bwd(struct tensors *ts, enum dtype t)
 				*du = alias ? u : tensor_nan(ts, t, n);
 		double *wg = nans(n), *wu = nans(n);
 		ref_swiglu_oss_bwd(wg, wu, dy->v, g->v, u->v, n, ALPHA, LIMIT);
-		LAUNCH(ts, K_swiglu_oss_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n),
-		       AF(ALPHA), AF(LIMIT));
+		LAUNCH(ts, K_swiglu_oss_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(n), AI(n),
+		       AI(n), AF(ALPHA), AF(LIMIT));
 		tensor_check(ts, dg, wg, rel_of(t), 1e-5, "swiglu_oss_bwd dgate %lld",
 			     (long long)n);
 		tensor_check(ts, du, wu, rel_of(t), 1e-5, "swiglu_oss_bwd dup %lld", (long long)n);

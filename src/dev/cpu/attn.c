@@ -42,6 +42,7 @@ int CPU_SYM(cpu_attn_prepare)(struct cpu *c, struct attn *t, bool back, struct e
 	t->s2 = t->scale * 1.44269504f;
 	t->w = dpad(t->d);
 	t->dp = HAVE_DP && t->bf;
+	t->threads = c->threads;
 	for (int64_t s = 0; s < t->s; s++) {
 		t->nqb += blocks_of(t->qs, s);
 		t->nkb += blocks_of(t->ks, s);

@@ -40,6 +40,7 @@ struct attn {
 	char *thread;
 	size_t thread_bytes;
 	int64_t parts; /* backward: accumulators of dk and dv */
+	int threads;
 };
 
 /* Sizes, tables, and keys and values packed. `thread_bytes` and `parts` are set before. */
@@ -169,16 +170,13 @@ INLINE void attn_gather(const struct attn *t, const struct attn_tile *x, float *
 		CPU_SYM(cpu_mm)(&m, alpha ? MM_SCALE : MM_ADD, t->dp);
 		return;
 	}
-	m.np = CHUNK / step;
-	for (int k = 0; k < x->chunks; k++) {
-		/* the first chunk is seen by every lane that sees anything: it alone scales */
-		const int64_t lane = x->from[k] * CHUNK;
-		m.lanes = x->lanes - lane;
+	m.lanes = CHUNK;
+	for (int64_t lane = 0; lane < x->lanes; lane += CHUNK) {
+		m.np = attn_rows(x, lane) / step;
 		m.c = c + lane;
-		m.a = a + k * m.np * m.aps;
-		m.b = p + k * m.np * m.ldb + lane * 4;
+		m.b = p + lane * 4;
 		m.alpha = alpha ? alpha + lane : NULL;
-		CPU_SYM(cpu_mm)(&m, alpha && !k ? MM_SCALE : MM_ADD, t->dp);
+		CPU_SYM(cpu_mm)(&m, alpha ? MM_SCALE : MM_ADD, t->dp);
 	}
 }
 

@@ -89,6 +89,20 @@ INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struc
 	st(k->sum, lane, ld(k->sum, lane, false) * alpha + (sum0 + sum1), false);
 }
 
+/* The queries of task i lie rows apart, where no processor foresees them. */
+INLINE void fetch_ahead(const struct attn *t, int64_t i)
+{
+	if (i >= t->nqb * t->h)
+		return;
+	const struct attn_block b = t->qb[t->nqb - 1 - i / t->h];
+	const int64_t i0 = (int64_t)b.b * LANES, left = t->qs[b.s + 1] - t->qs[b.s] - i0,
+		      size = t->bf ? 2 : 4, bytes = t->d * size;
+	const char *q = (const char *)t->q + ((t->qs[b.s] + i0) * t->ldq + i % t->h * t->d) * size;
+	for (int64_t l = 0; l < left && l < LANES; l++, q += t->ldq * size)
+		for (int64_t x = 0; x < bytes; x += 64)
+			__builtin_prefetch(q + x, 0, 2);
+}
+
 INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 {
 	const struct attn_block b = t->qb[t->nqb - 1 - i / t->h];
@@ -100,6 +114,7 @@ INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 	const struct work k = work_of(t, thread);
 	CPU_SYM(cpu_pack_turned)
 	(k.qt, (const char *)t->q + (row * t->ldq + h * t->d) * size, t->ldq, nq, t->d, t->bf, dp);
+	fetch_ahead(t, i + t->threads);
 	memset(k.o, 0, (size_t)(t->w * LANES) * sizeof *k.o);
 	for (int64_t l = 0; l < LANES; l++) {
 		k.max[l] = NOTHING;
@@ -119,12 +134,15 @@ INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)
 				softmax(t, &x, &k, l, false, dp);
 		attn_gather(t, &x, k.o, t->vpairs + at, k.p, k.alpha);
 	}
-	for (int64_t l = 0; l < nq; l++) {
-		k.alpha[l] = k.sum[l] == 0 ? 0 : 1.0f / k.sum[l];
+	for (int64_t l = 0; l < nq; l += VW) {
+		const vf sum = ld(k.sum, l, false);
+		const vi seen = sum != v_set(0);
+		st(k.alpha, l, v_keep(seen, v_set(1.0f) / sum), false);
 		if (t->lse)
-			t->lse[h * t->nq + row + l] =
-				k.sum[l] == 0 ? -INFINITY
-					      : (k.max[l] + log2f(k.sum[l])) * 0.693147181f;
+			stm(t->lse, h * t->nq + row + l,
+			    v_sel(seen, (ld(k.max, l, false) + v_log2(sum)) * v_set(0.693147181f),
+				  v_set(-INFINITY)),
+			    nq - l, false);
 	}
 	CPU_SYM(cpu_unturn)
 	((char *)t->o + (row * t->ldo + h * t->d) * size, t->ldo, k.o, k.alpha, nq, t->d, t->bf);

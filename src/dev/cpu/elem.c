@@ -18,6 +18,7 @@ struct elem {
 	void *out, *out2;
 	const void *in[3];
 	int64_t n, cols;
+	int64_t rows, width, ld, per, pieces; /* of gated activations */
 	float f[8];
 	bool bf, acc;
 	uint64_t thr;
@@ -67,15 +68,38 @@ int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, stru
 	return 0;
 }
 
+/* Of gated activations: body(x, i, o, n, bf) makes n numbers, [i, i+n) where gate and up lie and
+ * [o, o+n) where y does. A chunk is some whole rows, or a piece of a long one. */
+#define GATED_BY_DTYPE(body)                                                                       \
+	static void body##_chunk(void *ctx, int64_t chunk, int thread)                             \
+	{                                                                                          \
+		(void)thread;                                                                      \
+		const struct elem *x = ctx;                                                        \
+		const int64_t r0 = chunk / x->pieces * x->per, c0 = chunk % x->pieces * CHUNK,     \
+			      n = x->width - c0 < CHUNK ? x->width - c0 : CHUNK;                   \
+		for (int64_t r = r0; r < r0 + x->per && r < x->rows; r++)                          \
+			if (x->bf)                                                                 \
+				body(x, r * x->ld + c0, r * x->width + c0, n, true);               \
+			else                                                                       \
+				body(x, r * x->ld + c0, r * x->width + c0, n, false);              \
+	}
+
 /* y = f(gate) * up, or with `back` the gradients of both. `f`: two numbers more, or NULL. */
 static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool back,
 		      const union dev_arg *f, cpu_chunk_fn chunk)
 {
-	const union dev_arg *in = a + 1 + back;
+	const union dev_arg *in = a + 1 + back, *size = in + 2 + back;
 	struct elem x = { .out = cpu_ptr(a[0]),
 			  .in = { cpu_ptr(in[0]), cpu_ptr(in[1]) },
-			  .n = in[2 + back].i,
+			  .n = size[0].i,
+			  .width = size[1].i,
+			  .ld = size[2].i,
 			  .bf = t == DT_BF16 };
+	if (!x.n)
+		return 0;
+	x.rows = x.n / x.width;
+	x.per = x.width < CHUNK ? CHUNK / x.width : 1;
+	x.pieces = (x.width + CHUNK - 1) / CHUNK;
 	if (f) {
 		x.f[0] = f[0].f;
 		x.f[1] = f[1].f;
@@ -84,7 +108,7 @@ static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool 
 		x.out2 = cpu_ptr(a[1]);
 		x.in[2] = cpu_ptr(in[2]);
 	}
-	cpu_par(c, chunks(x.n), chunk, &x);
+	cpu_par(c, (x.rows + x.per - 1) / x.per * x.pieces, chunk, &x);
 	return 0;
 }
 
@@ -93,16 +117,15 @@ static int gated(struct cpu *c, enum dtype t, const union dev_arg *a, bool back,
 	return gated_with(c, t, a, back, NULL, chunk);
 }
 
-INLINE void swiglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void swiglu_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
 	const vf one = v_set(1.0f);
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
-		stm(x->out, i, g / (one + v_exp(-g)) * u, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf g = ldm(x->in[0], i, n, bf), u = ldm(x->in[1], i, n, bf);
+		stm(x->out, o, g / (one + v_exp(-g)) * u, n, bf);
 	}
 }
-BY_DTYPE(swiglu_fwd)
+GATED_BY_DTYPE(swiglu_fwd)
 
 int CPU_SYM(cpu_swiglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
@@ -110,19 +133,18 @@ int CPU_SYM(cpu_swiglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a,
 	return gated(c, t, a, false, swiglu_fwd_chunk);
 }
 
-INLINE void swiglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void swiglu_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
 	const vf one = v_set(1.0f);
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf),
-		   u = ldm(x->in[2], i, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf dy = ldm(x->in[0], o, n, bf), g = ldm(x->in[1], i, n, bf),
+		   u = ldm(x->in[2], i, n, bf);
 		vf s = one / (one + v_exp(-g));
-		stm(x->out, i, dy * u * s * (one + g * (one - s)), m, bf);
-		stm(x->out2, i, dy * g * s, m, bf);
+		stm(x->out, i, dy * u * s * (one + g * (one - s)), n, bf);
+		stm(x->out2, i, dy * g * s, n, bf);
 	}
 }
-BY_DTYPE(swiglu_bwd)
+GATED_BY_DTYPE(swiglu_bwd)
 
 int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
@@ -130,46 +152,44 @@ int CPU_SYM(cpu_swiglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a,
 	return gated(c, t, a, true, swiglu_bwd_chunk);
 }
 
-INLINE void swiglu_oss_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void swiglu_oss_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
 	const vf one = v_set(1.0f), alpha = v_set(x->f[0]), most = v_set(x->f[1]);
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf g = ldm(x->in[0], i, n, bf), u = ldm(x->in[1], i, n, bf);
 		g = v_sel(g > most, most, g);
 		u = v_sel(u > most, most, v_sel(u < -most, -most, u));
-		stm(x->out, i, g / (one + v_exp(-alpha * g)) * (u + one), m, bf);
+		stm(x->out, o, g / (one + v_exp(-alpha * g)) * (u + one), n, bf);
 	}
 }
-BY_DTYPE(swiglu_oss_fwd)
+GATED_BY_DTYPE(swiglu_oss_fwd)
 
 int CPU_SYM(cpu_swiglu_oss_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	return gated_with(c, t, a, false, a + 4, swiglu_oss_fwd_chunk);
+	return gated_with(c, t, a, false, a + 6, swiglu_oss_fwd_chunk);
 }
 
-INLINE void swiglu_oss_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void swiglu_oss_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
 	const vf one = v_set(1.0f), alpha = v_set(x->f[0]), most = v_set(x->f[1]);
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf dy = ldm(x->in[0], i, m, bf), g0 = ldm(x->in[1], i, m, bf),
-		   u0 = ldm(x->in[2], i, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf dy = ldm(x->in[0], o, n, bf), g0 = ldm(x->in[1], i, n, bf),
+		   u0 = ldm(x->in[2], i, n, bf);
 		vf g = v_sel(g0 > most, most, g0);
 		vf u = v_sel(u0 > most, most, v_sel(u0 < -most, -most, u0));
 		vf s = one / (one + v_exp(-alpha * g));
 		vf dg = dy * (u + one) * s * (one + alpha * g * (one - s));
-		stm(x->out, i, v_keep(~(g0 > most), dg), m, bf);
-		stm(x->out2, i, v_keep(~((u0 > most) | (u0 < -most)), dy * g * s), m, bf);
+		stm(x->out, i, v_keep(~(g0 > most), dg), n, bf);
+		stm(x->out2, i, v_keep(~((u0 > most) | (u0 < -most)), dy * g * s), n, bf);
 	}
 }
-BY_DTYPE(swiglu_oss_bwd)
+GATED_BY_DTYPE(swiglu_oss_bwd)
 
 int CPU_SYM(cpu_swiglu_oss_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	return gated_with(c, t, a, true, a + 6, swiglu_oss_bwd_chunk);
+	return gated_with(c, t, a, true, a + 8, swiglu_oss_bwd_chunk);
 }
 
 /* 1/(1+e^-2u), u = sqrt(2/pi) (g + 0.044715 g^3): half of 1 + tanh u. */
@@ -179,15 +199,14 @@ INLINE vf gelu_gate(vf g)
 	return one / (one + v_exp(-(k * g * (one + cubic * g * g))));
 }
 
-INLINE void geglu_fwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void geglu_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf g = ldm(x->in[0], i, m, bf), u = ldm(x->in[1], i, m, bf);
-		stm(x->out, i, g * gelu_gate(g) * u, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf g = ldm(x->in[0], i, n, bf), u = ldm(x->in[1], i, n, bf);
+		stm(x->out, o, g * gelu_gate(g) * u, n, bf);
 	}
 }
-BY_DTYPE(geglu_fwd)
+GATED_BY_DTYPE(geglu_fwd)
 
 int CPU_SYM(cpu_geglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
@@ -195,19 +214,18 @@ int CPU_SYM(cpu_geglu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, 
 	return gated(c, t, a, false, geglu_fwd_chunk);
 }
 
-INLINE void geglu_bwd(const struct elem *x, int64_t i0, int64_t i1, const bool bf)
+INLINE void geglu_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
 {
 	const vf one = v_set(1.0f), k = v_set(1.59576912f), cubic = v_set(3 * 0.044715f);
-	for (int64_t i = i0; i < i1; i += VW) {
-		int64_t m = i1 - i;
-		vf dy = ldm(x->in[0], i, m, bf), g = ldm(x->in[1], i, m, bf),
-		   u = ldm(x->in[2], i, m, bf);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf dy = ldm(x->in[0], o, n, bf), g = ldm(x->in[1], i, n, bf),
+		   u = ldm(x->in[2], i, n, bf);
 		vf s = gelu_gate(g), inner = k * g * (one + cubic * g * g);
-		stm(x->out, i, dy * u * s * (one + inner * (one - s)), m, bf);
-		stm(x->out2, i, dy * g * s, m, bf);
+		stm(x->out, i, dy * u * s * (one + inner * (one - s)), n, bf);
+		stm(x->out2, i, dy * g * s, n, bf);
 	}
 }
-BY_DTYPE(geglu_bwd)
+GATED_BY_DTYPE(geglu_bwd)
 
 int CPU_SYM(cpu_geglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {

@@ -16,7 +16,7 @@
 
 struct rows {
 	void *y, *y2;
-	const void *x, *dy;
+	const void *x, *dy, *add;
 	const float *w, *rstd;
 	float *f;
 	const int32_t *idx;
@@ -166,8 +166,10 @@ INLINE void rmsnorm_fwd(const struct rows *r, int64_t i, const bool bf)
 		vf k = v_set(rstd), plus = v_set(r->plus);
 		for (j = 0; j < c; j += VW) {
 			vf v = ldm(r->x, n * c + j, c - j, bf) * k, w = ldm(r->w, j, c - j, false);
-			stm(r->y, n * c + j, r->plus == 0 ? v_round(v, bf) * w : v * (w + plus),
-			    c - j, bf);
+			v = r->plus == 0 ? v_round(v, bf) * w : v * (w + plus);
+			if (r->add)
+				v = v_round(v, bf) + ldm(r->add, n * c + j, c - j, bf);
+			stm(r->y, n * c + j, v, c - j, bf);
 		}
 	}
 }
@@ -180,11 +182,12 @@ int CPU_SYM(cpu_rmsnorm_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a
 			  .f = cpu_ptr(a[1]),
 			  .x = cpu_ptr(a[2]),
 			  .w = cpu_ptr(a[3]),
-			  .n = a[4].i,
-			  .c = a[5].i,
-			  .eps = a[6].f,
-			  .plus = a[7].f,
-			  .per = rows_per(a[5].i),
+			  .add = cpu_ptr(a[4]),
+			  .n = a[5].i,
+			  .c = a[6].i,
+			  .eps = a[7].f,
+			  .plus = a[8].f,
+			  .per = rows_per(a[6].i),
 			  .bf = t == DT_BF16 };
 	cpu_par(c, rows_chunks(&r), rmsnorm_fwd_chunk, &r);
 	return 0;

@@ -113,12 +113,21 @@ INLINE vh v_to_bf16(vf f)
 #endif
 }
 
-/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Ties round away from
- * zero; for values that arithmetic made (a NaN with all bits set would wrap). */
+/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Without instructions for it
+ * ties round away from zero, and a NaN with all bits set would wrap. */
 INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
 {
+#if defined(__AVX512BF16__)
+	/* halves of one register, then between each other */
+	static const uint16_t order[32] = { 0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+					    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+					    11, 27, 12, 28, 13, 29, 14, 30, 15, 31 };
+	const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+	_mm512_storeu_si512(dst, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
+#else
 	vu pairs = (((vu)a + 0x8000u) >> 16) | (((vu)b + 0x8000u) & 0xffff0000u);
 	memcpy(dst, &pairs, sizeof pairs);
+#endif
 }
 
 /* Element i of an array of float32 or bfloat16. */
@@ -219,6 +228,20 @@ INLINE vf v_exp(vf x)
 	const vf shifted = x * l2e + magic, n = shifted - magic;
 	const vf r = x * l2e_low + (x * l2e - n);
 	return (vf)((vu)v_exp2_part(r, false) + ((vu)shifted << 23));
+}
+
+/* log2 of a normal number above 0, to about 1e-7: of the mantissa, between sqrt(1/2) and sqrt(2), by the
+ * series of artanh. */
+INLINE vf v_log2(vf x)
+{
+	const vu shifted = (vu)x - 0x3f3504f3u;
+	const vf m = (vf)((shifted & 0x7fffffu) + 0x3f3504f3u), f = m - v_set(1.0f),
+		 s = f / (f + v_set(2.0f)), z = s * s;
+	vf p = v_set(0.320598898f) * z + v_set(0.412198583f);
+	p = p * z + v_set(0.577078016f);
+	p = p * z + v_set(0.961796694f);
+	p = p * z + v_set(2.885390082f);
+	return __builtin_convertvector((vi)shifted >> 23, vf) + p * s;
 }
 
 /* Near 0 the fifth convergent of Lambert's continued fraction (remainder below 1e-9 of the result),

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_graph.h - graphs of the stand-in in fake_rt.c, as strict as the documents: "CUDA Driver API",
+ * Stream Management and Graph Management; "CUDA C++ Programming Guide", 3.2.8.7.3 (what may not be
+ * done while a stream is captured).
+ *
+ * What a captured stream gets is not run: it becomes the graph. Kernels keep the parameters that they
+ * had then. While a stream is captured nobody may ask for it or for an event behind it, and it waits
+ * for no event that was not captured with it. A graph that is started names memory and functions that
+ * still exist. */
+#ifndef HS_TESTS_DRIVERS_FAKE_GRAPH_H
+#define HS_TESTS_DRIVERS_FAKE_GRAPH_H
+
+enum { STATE = 401, NOT_SUPPORTED = 801 };
+
+struct graph {
+	struct owner owner;
+	struct op *first, **last;
+	size_t n;
+};
+
+EXPORT long fake_graphs, fake_replayed;
+long fake_graphs;   /* how often a graph was started */
+long fake_replayed; /* works of these */
+
+static int x_capture_begin(void *stream, int mode)
+{
+	struct stream *s = stream;
+	const int rc = owned(s->owner);
+	if (rc || mode < 0 || mode > 2)
+		return rc ? rc : INVALID;
+	if (s->captured)
+		return STATE;
+	s->captured = calloc(1, sizeof *s->captured);
+	s->captured->owner = owner_now();
+	s->captured->last = &s->captured->first;
+	s->relaxed = mode == 2;
+	return OK;
+}
+
+static int x_capture_end(void *stream, void **graph)
+{
+	struct stream *s = stream;
+	const int rc = owned(s->owner);
+	if (rc || !s->captured)
+		return rc ? rc : STATE;
+	*graph = s->captured;
+	s->captured = NULL;
+	return OK;
+}
+
+static void free_ops(struct op *o)
+{
+	for (struct op *next; o; o = next) {
+		next = o->next;
+		free(o);
+	}
+}
+
+static int x_made_free(void *graph)
+{
+	struct graph *g = graph;
+	free_ops(g->first);
+	free(g);
+	return OK;
+}
+
+/* What can be launched is a copy: the graph may go. */
+static int x_graph_make(void **made, void *graph, unsigned long long flags)
+{
+	const struct graph *g = graph;
+	if (owned(g->owner) || flags)
+		return owned(g->owner) ? owned(g->owner) : INVALID;
+	if (fault("nograph", 0))
+		return NOT_SUPPORTED;
+	struct graph *n = calloc(1, sizeof *n);
+	*n = (struct graph){ .owner = g->owner, .n = g->n };
+	n->last = &n->first;
+	for (const struct op *o = g->first; o; o = o->next) {
+		struct op *copy = malloc(sizeof *copy);
+		*copy = *o;
+		copy->next = NULL;
+		*n->last = copy;
+		n->last = &copy->next;
+	}
+	*made = n;
+	return OK;
+}
+
+static void must(bool so, const char *what)
+{
+	if (so)
+		return;
+	fprintf(stderr, "fake_rt: a graph was started with %s\n", what);
+	abort();
+}
+
+static bool in_memory(const char *p, size_t n) { return !n || inside((uint64_t)(uintptr_t)p, n); }
+
+static void check_memory(const struct op *o)
+{
+	const struct product *p = &o->product;
+	bool ok = true;
+	for (int i = 0, k = 0; o->kind == LAUNCH && o->function->sig[i]; i++) {
+		const char c = o->function->sig[i];
+		ok = ok && (c != 'p' || !o->ints[k] || inside(o->ints[k], 1));
+		k += c != 'f';
+	}
+	if (o->kind == COPY)
+		ok = in_memory(o->to, o->n) && in_memory(o->from, o->n);
+	else if (o->kind == FILL8 || o->kind == FILL32)
+		ok = in_memory(o->to, o->kind == FILL32 ? 4 * o->n : o->n);
+	else if (o->kind == GEMM)
+		ok = in_memory(p->a, 1) && in_memory(p->b, 1) && in_memory(p->to, 1) &&
+		     in_memory(p->from, 1);
+	must(ok, "memory that is gone");
+}
+
+static int x_graph_launch(void *made, void *stream)
+{
+	const struct graph *g = made;
+	struct stream *s = stream;
+	static bool was_full;
+	const bool full = fault("graphfull", 0);
+	if (owned(g->owner) || owned(s->owner))
+		return BAD_HANDLE;
+	if (s->captured)
+		return UNSUPPORTED;
+	if (full && !was_full)
+		return was_full = true, OUT_OF_MEMORY;
+	was_full = full;
+	fake_graphs++;
+	fake_replayed += (long)g->n;
+	for (const struct op *o = g->first; o; o = o->next) {
+		if (o->kind == LAUNCH)
+			must(is_loaded(o->function), "a function of a module that is gone");
+		check_memory(o);
+		struct op *n = put(s, o->kind);
+		struct op *const link = n->next;
+		*n = *o;
+		n->next = link;
+		n->begun = 0;
+		if (n->kind == LAUNCH)
+			n->number = ++launches;
+	}
+	return OK;
+}
+
+static int x_graph_free(void *made)
+{
+	if (owned(((struct graph *)made)->owner))
+		return BAD_HANDLE;
+	return x_made_free(made);
+}
+
+#endif
