@@ -2,8 +2,10 @@
 /* op_joined.c - linear layers that read one x as one product: q, k and v; gate and up.
  *
  * y = x [W1; W2; ..]^T, and dx = dy [W1; W2; ..] with dy (N, sum of out): one sum in float32 where
- * separate layers would add to dx in the activation dtype. Adapters are as in op_linear.c; without
- * dropout u = x [A1; A2; ..]^T is one product too, and so is du [A1; A2; ..]. */
+ * separate layers would add to dx in the activation dtype. Adapters are as in op_linear.c, but u is
+ * kept times the scale: with rows that lie apart a library may have no fast code for a product that
+ * is scaled and added. Without dropout u = s x [A1; A2; ..]^T is one product too, where all have one
+ * scale, and so is du [A1; A2; ..]. */
 #include "tensor/ops.h"
 
 #include "base/err.h"
@@ -15,7 +17,8 @@ struct sizes {
 	int64_t rows, in, out, ranks;
 	const struct weight *w[JOINED_MOST], *a[JOINED_MOST];
 	int adapters;
-	bool dropout;
+	float scale;
+	bool dropout, scales; /* scales: not all are `scale` */
 };
 
 static struct sizes sizes_of(const struct tape_node *n)
@@ -31,6 +34,8 @@ static struct sizes sizes_of(const struct tape_node *n)
 		s.a[s.adapters++] = &p->lora.a->w;
 		s.ranks += p->lora.a->dim[0];
 		s.dropout = p->lora.dropout > 0;
+		s.scales = s.scales || (s.adapters > 1 && p->lora.scale != s.scale);
+		s.scale = p->lora.scale;
 	}
 	return s;
 }
@@ -88,15 +93,15 @@ static int dropped(struct tape *t, const struct tape_node *n, const struct sizes
 	return adapter_dropout(t, p->l, p->key, *xd_p, x->at, s->rows, s->in, 0, e);
 }
 
-/* u (N, ranks) = x [A1; A2; ..]^T */
+/* u (N, ranks) = s x [A1; A2; ..]^T */
 static int make_u(struct tape *t, struct tape_node *n, const struct sizes *s, struct err *e)
 {
 	const struct joined_linear *j = n->a.of;
 	const struct dev_ref u = n->saved[U]->at;
 	struct place p = { 0 };
-	if (!s->dropout)
+	if (!s->dropout && !s->scales)
 		return weights_matmul(s->a, s->adapters, t->scratch, t->act, false, u,
-				      n->a.x[0]->at, s->rows, 0, DEV_NONE, e);
+				      n->a.x[0]->at, s->rows, s->scale, 0, DEV_NONE, e);
 	EACH_ADAPTER(j, p)
 	{
 		struct dmem_mark k = dmem_mark(t->scratch);
@@ -111,7 +116,7 @@ static int make_u(struct tape *t, struct tape_node *n, const struct sizes *s, st
 				      .ldc = s->ranks,
 				      .ab_dtype = t->act,
 				      .c_dtype = t->act,
-				      .alpha = 1 };
+				      .alpha = p.l->scale };
 		TRY(dropped(t, n, s, &p, &g.a, e));
 		TRY(dev_gemm(t->dev, &g, e));
 		dmem_back(t->scratch, k);
@@ -124,8 +129,8 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct joined_linear *j = n->a.of;
 	const struct sizes s = sizes_of(n);
 	struct place p = { 0 };
-	TRY(weights_matmul(s.w, j->n, t->scratch, t->act, false, n->y->at, n->a.x[0]->at, s.rows, 0,
-			   DEV_NONE, e));
+	TRY(weights_matmul(s.w, j->n, t->scratch, t->act, false, n->y->at, n->a.x[0]->at, s.rows, 1,
+			   0, DEV_NONE, e));
 	if (!s.ranks)
 		return 0;
 	TRY(tape_new(t, t->mem, t->act, 2, (const int64_t[]){ s.rows, s.ranks }, &n->saved[U], e));
@@ -144,15 +149,15 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 					 .ldc = s.out,
 					 .ab_dtype = t->act,
 					 .c_dtype = t->act,
-					 .alpha = p.l->scale,
+					 .alpha = 1,
 					 .beta = 1 },
 		     e));
 	return 0;
 }
 
-/* grad(m,n) f32 += alpha * left(N,m)^T right(N,n), with rows lda and ldb apart */
+/* grad(m,n) f32 += left(N,m)^T right(N,n), with rows lda and ldb apart */
 static int add_outer(struct tape *t, const struct param *p, struct dev_ref left, int64_t lda,
-		     struct dev_ref right, int64_t ldb, int64_t rows, float alpha, struct err *e)
+		     struct dev_ref right, int64_t ldb, int64_t rows, struct err *e)
 {
 	return dev_gemm(t->dev,
 			&(struct dev_gemm){ .m = p->dim[0],
@@ -167,7 +172,7 @@ static int add_outer(struct tape *t, const struct param *p, struct dev_ref left,
 					    .ldc = p->dim[1],
 					    .ab_dtype = t->act,
 					    .c_dtype = DT_F32,
-					    .alpha = alpha,
+					    .alpha = 1,
 					    .beta = 1 },
 			e);
 }
@@ -195,12 +200,12 @@ static int adapter_backward(struct tape *t, const struct tape_node *n, const str
 		     e));
 	if (p->l->b->trainable)
 		TRY(add_outer(t, p->l->b, dy, s->out, column(n->saved[U]->at, p->rank, t->act),
-			      s->ranks, s->rows, p->l->scale, e));
+			      s->ranks, s->rows, e));
 	if (!p->l->a->trainable)
 		return 0;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	TRY(dropped(t, n, s, p, &xd, e));
-	TRY(add_outer(t, p->l->a, part, s->ranks, xd, s->in, s->rows, 1, e));
+	TRY(add_outer(t, p->l->a, part, s->ranks, xd, s->in, s->rows, e));
 	dmem_back(t->scratch, k);
 	return 0;
 }
@@ -214,7 +219,7 @@ static int add_to_dx(struct tape *t, const struct tape_node *n, const struct siz
 	struct dev_ref part;
 	if (!s->dropout)
 		return weights_matmul(s->a, s->adapters, t->scratch, t->act, true, dx, du, s->rows,
-				      1, DEV_NONE, e);
+				      1, 1, DEV_NONE, e);
 	TRY(dmem_take(t->scratch, tensor_bytes(n->a.x[0]), &part, e));
 	EACH_ADAPTER(j, p)
 	{
@@ -248,7 +253,7 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	if (x->needs_grad) {
 		TRY(tape_grad(t, x, &dx, &acc, e));
 		TRY(weights_matmul(s.w, j->n, t->scratch, t->act, true, dx->at, n->y->grad->at,
-				   s.rows, (float)acc, DEV_NONE, e));
+				   s.rows, 1, (float)acc, DEV_NONE, e));
 	}
 	if (!s.ranks)
 		return 0;

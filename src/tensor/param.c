@@ -385,8 +385,8 @@ static int numbers_of(const struct weight *const *w, int n, int64_t rows, struct
 }
 
 int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, enum dtype t,
-		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float beta,
-		   struct dev_ref d, struct err *e)
+		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float alpha,
+		   float beta, struct dev_ref d, struct err *e)
 {
 	int64_t rows = 0;
 	for (int i = 0; i < n; i++)
@@ -404,7 +404,7 @@ int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, e
 			      .ldc = out,
 			      .ab_dtype = t,
 			      .c_dtype = t,
-			      .alpha = 1,
+			      .alpha = alpha,
 			      .beta = beta };
 	if (w[0]->kind == WEIGHT_NF4)
 		return nf4_matmul(w, n, rows, scratch, t, back, g, e);
@@ -419,7 +419,7 @@ int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bo
 		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct dev_ref d,
 		  struct err *e)
 {
-	return weights_matmul(&w, 1, scratch, t, back, y, x, n, beta, d, e);
+	return weights_matmul(&w, 1, scratch, t, back, y, x, n, 1, beta, d, e);
 }
 
 /* A float32 copy that is trained is what kernels read: it stays where it is. */

@@ -171,10 +171,10 @@ int weight_row_norms(const struct weight *w, const struct param *a, const struct
 int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
 		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct dev_ref d,
 		  struct err *e);
-/* The same for n matrices of one width and kind, one above the other: y (N, sum of out). Plain ones
+/* The same, times alpha, for n matrices of one width and kind, one above the other: y (N, sum of out). Plain ones
  * that are not joined are copied first. */
 int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, enum dtype t,
-		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float beta,
-		   struct dev_ref d, struct err *e);
+		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float alpha,
+		   float beta, struct dev_ref d, struct err *e);
 
 #endif

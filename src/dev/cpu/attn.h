@@ -110,6 +110,15 @@ INLINE vi attn_sees(const struct attn *t, vi query, int64_t j)
 INLINE float attn_cap_in(const struct attn *t) { return t->scale / t->cap; }
 INLINE float attn_cap_out(const struct attn *t) { return t->cap / t->scale; }
 
+/* Asks for at most LANES rows, `left` of them, that will be read next: they lie too far apart for a
+ * processor to foresee them. */
+INLINE void attn_fetch(const char *p, int64_t ld, int64_t left, int64_t bytes)
+{
+	for (int64_t l = 0; l < left && l < LANES; l++, p += ld)
+		for (int64_t x = 0; x < bytes; x += 64)
+			__builtin_prefetch(p + x, 0, 2);
+}
+
 INLINE vi attn_lanes(const struct attn_tile *x, int64_t lane)
 {
 	vi q;

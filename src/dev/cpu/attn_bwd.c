@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-#define TASKS 32 /* tasks to aim at by cutting queries into parts */
+#define TASKS 16 /* tasks to aim at by cutting queries into parts */
 #define MOST_PARTS 8
 
 struct work {
@@ -181,6 +181,16 @@ static float *part_of(const struct attn *t, int64_t part, int64_t g, int64_t s, 
 	       (((part * t->g + g) * 2 + which) * t->kofs[t->s] + t->kofs[s]) * t->w;
 }
 
+static void fetch_ahead(const struct attn *t, int64_t s, int64_t i0, int64_t h)
+{
+	const int64_t left = t->qs[s + 1] - t->qs[s] - i0, row = t->qs[s] + i0,
+		      size = t->bf ? 2 : 4, o = (row * t->ldo + h * t->d) * size;
+	attn_fetch((const char *)t->q + (row * t->ldq + h * t->d) * size, t->ldq * size, left,
+		   t->d * size);
+	attn_fetch((const char *)t->dout + o, t->ldo * size, left, t->d * size);
+	attn_fetch((const char *)t->o + o, t->ldo * size, left, t->d * size);
+}
+
 static void task_chunk(void *ctx, int64_t i, int thread)
 {
 	const struct attn *t = ctx;
@@ -192,23 +202,30 @@ static void task_chunk(void *ctx, int64_t i, int thread)
 	memset(dk, 0, bytes);
 	memset(dv, 0, bytes);
 	for (int64_t i0 = part * LANES; i0 < t->qs[s + 1] - t->qs[s]; i0 += t->parts * LANES)
-		for (int64_t h = g * per; h < (g + 1) * per; h++)
+		for (int64_t h = g * per; h < (g + 1) * per; h++) {
+			const bool last = h + 1 == (g + 1) * per;
+			fetch_ahead(t, s, last ? i0 + t->parts * LANES : i0,
+				    last ? g * per : h + 1);
 			if (HAVE_DP && t->dp)
 				queries(t, &k, s, h, i0, dk, dv, true);
 			else
 				queries(t, &k, s, h, i0, dk, dv, false);
+		}
 }
 
-INLINE void sum_parts(const struct attn *t, void *dst, int64_t at, const struct attn_block b,
-		      int64_t g, int64_t j, int which, const bool bf)
+/* n rows of dk's or dv's accumulators, from `from` on in part 0, to rows of dst `ldd` apart */
+INLINE void sum_parts(const struct attn *t, void *dst, int64_t at, int64_t ldd, const float *from,
+		      int64_t n, float scale, const bool bf)
 {
-	const vf mul = v_set(which ? 1.0f : t->scale);
-	for (int64_t x = 0; x < t->d; x += VW) {
-		vf sum = { 0 };
-		for (int64_t p = 0; p < t->parts; p++)
-			sum += ld(part_of(t, p, g, b.s, which), j * t->w + x, false);
-		stm(dst, at + x, sum * mul, t->d - x, bf);
-	}
+	const int64_t step = part_of(t, 1, 0, 0, 0) - part_of(t, 0, 0, 0, 0);
+	const vf mul = v_set(scale);
+	for (int64_t j = 0; j < n; j++, from += t->w, at += ldd)
+		for (int64_t x = 0; x < t->d; x += VW) {
+			vf sum = ld(from, x, false);
+			for (int64_t p = 1; p < t->parts; p++)
+				sum += ld(from, p * step + x, false);
+			stm(dst, at + x, sum * mul, t->d - x, bf);
+		}
 }
 
 static void sum_chunk(void *ctx, int64_t i, int thread)
@@ -216,17 +233,18 @@ static void sum_chunk(void *ctx, int64_t i, int thread)
 	(void)thread;
 	const struct attn *t = ctx;
 	const struct attn_block b = t->kb[i / t->g];
-	const int64_t g = i % t->g, len = t->ks[b.s + 1] - t->ks[b.s], j0 = (int64_t)b.b * LANES;
-	for (int64_t j = j0; j < len && j < j0 + LANES; j++) {
-		const int64_t row = t->ks[b.s] + j, k = row * t->ldk + g * t->d,
-			      v = row * t->ldv + g * t->d;
-		if (t->bf) {
-			sum_parts(t, t->dk, k, b, g, j, 0, true);
-			sum_parts(t, t->dv, v, b, g, j, 1, true);
-		} else {
-			sum_parts(t, t->dk, k, b, g, j, 0, false);
-			sum_parts(t, t->dv, v, b, g, j, 1, false);
-		}
+	const int64_t g = i % t->g, j = (int64_t)b.b * LANES,
+		      left = t->ks[b.s + 1] - t->ks[b.s] - j, n = left < LANES ? left : LANES,
+		      row = t->ks[b.s] + j, k = row * t->ldk + g * t->d,
+		      v = row * t->ldv + g * t->d;
+	const float *dk = part_of(t, 0, g, b.s, 0) + j * t->w,
+		    *dv = part_of(t, 0, g, b.s, 1) + j * t->w;
+	if (t->bf) {
+		sum_parts(t, t->dk, k, t->ldk, dk, n, t->scale, true);
+		sum_parts(t, t->dv, v, t->ldv, dv, n, 1, true);
+	} else {
+		sum_parts(t, t->dk, k, t->ldk, dk, n, t->scale, false);
+		sum_parts(t, t->dv, v, t->ldv, dv, n, 1, false);
 	}
 }
 

@@ -89,18 +89,15 @@ INLINE void softmax(const struct attn *t, const struct attn_tile *x, const struc
 	st(k->sum, lane, ld(k->sum, lane, false) * alpha + (sum0 + sum1), false);
 }
 
-/* The queries of task i lie rows apart, where no processor foresees them. */
+/* The queries of task i. */
 INLINE void fetch_ahead(const struct attn *t, int64_t i)
 {
 	if (i >= t->nqb * t->h)
 		return;
 	const struct attn_block b = t->qb[t->nqb - 1 - i / t->h];
-	const int64_t i0 = (int64_t)b.b * LANES, left = t->qs[b.s + 1] - t->qs[b.s] - i0,
-		      size = t->bf ? 2 : 4, bytes = t->d * size;
-	const char *q = (const char *)t->q + ((t->qs[b.s] + i0) * t->ldq + i % t->h * t->d) * size;
-	for (int64_t l = 0; l < left && l < LANES; l++, q += t->ldq * size)
-		for (int64_t x = 0; x < bytes; x += 64)
-			__builtin_prefetch(q + x, 0, 2);
+	const int64_t i0 = (int64_t)b.b * LANES, size = t->bf ? 2 : 4;
+	attn_fetch((const char *)t->q + ((t->qs[b.s] + i0) * t->ldq + i % t->h * t->d) * size,
+		   t->ldq * size, t->qs[b.s + 1] - t->qs[b.s] - i0, t->d * size);
 }
 
 INLINE void block(const struct attn *t, int64_t i, int thread, const bool dp)

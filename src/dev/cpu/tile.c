@@ -248,9 +248,32 @@ void CPU_SYM(cpu_pack_turned)(void *dst, const void *src, int64_t lds, int64_t n
 		turned(dst, src, lds, n, d, false, false);
 }
 
+#if defined(__AVX512BF16__)
+/* 32 columns of 16 rows, as pairs of neighbours: half as many numbers to turn. */
+INLINE void unturned_pairs(uint16_t *dst, int64_t ldd, const float *c, vf mul, int64_t n)
+{
+	__m512i r[16];
+	for (int k = 0; k < 16; k++)
+		r[k] = v_pairs(ld(c, 2 * k * LANES, false) * mul,
+			       ld(c, (2 * k + 1) * LANES, false) * mul);
+	transpose16(r);
+	for (int k = 0; k < 16 && k < n; k++)
+		_mm512_storeu_si512(dst + k * ldd, r[k]);
+}
+#endif
+
 INLINE void unturned(void *dst, int64_t ldd, const float *c, const float *mul, int64_t n, int64_t d,
 		     const bool bf)
 {
+#if defined(__AVX512BF16__)
+	if (bf && d % 32 == 0) {
+		for (int64_t q = 0; q < n; q += 16)
+			for (int64_t x = 0; x < d; x += 32)
+				unturned_pairs((uint16_t *)dst + q * ldd + x, ldd,
+					       c + x * LANES + q, ld(mul, q, false), n - q);
+		return;
+	}
+#endif
 #if VW == 16
 	for (int64_t q = 0; q < n; q += 16)
 		for (int64_t x = 0; x < d; x += 16) {

@@ -113,17 +113,25 @@ INLINE vh v_to_bf16(vf f)
 #endif
 }
 
-/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. Without instructions for it
- * ties round away from zero, and a NaN with all bits set would wrap. */
-INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
-{
 #if defined(__AVX512BF16__)
+/* Two vectors as pairs of bfloat16: a in the lower halves, b in the upper. */
+INLINE __m512i v_pairs(vf a, vf b)
+{
 	/* halves of one register, then between each other */
 	static const uint16_t order[32] = { 0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
 					    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
 					    11, 27, 12, 28, 13, 29, 14, 30, 15, 31 };
-	const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
-	_mm512_storeu_si512(dst, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
+	return _mm512_permutexvar_epi16(_mm512_loadu_si512(order),
+					(__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+}
+#endif
+
+/* The same, stored. Without instructions for it ties round away from zero, and a NaN with all bits set
+ * would wrap. */
+INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
+{
+#if defined(__AVX512BF16__)
+	_mm512_storeu_si512(dst, v_pairs(a, b));
 #else
 	vu pairs = (((vu)a + 0x8000u) >> 16) | (((vu)b + 0x8000u) & 0xffff0000u);
 	memcpy(dst, &pairs, sizeof pairs);
@@ -189,16 +197,15 @@ INLINE void stm(void *p, int64_t i, vf f, int64_t m, bool bf)
 /* The value a float32 has after a round trip through T. */
 INLINE vf v_round(vf f, bool bf) { return bf ? v_from_bf16(v_to_bf16(f)) : f; }
 
-/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 3e-6 (`rough`) for results that
+/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 8e-5 (`rough`) for results that
  * are rounded to bfloat16. */
 INLINE vf v_exp2_part(vf r, const bool rough)
 {
 	vf p;
 	if (rough) {
-		p = v_set(0.00957010191f) * r + v_set(0.0559178603f);
-		p = p * r + v_set(0.240247448f);
-		p = p * r + v_set(0.693121815f);
-		return p * r + v_set(0.999999261f);
+		p = v_set(0.0551716685f) * r + v_set(0.242611125f);
+		p = p * r + v_set(0.693260968f);
+		return p * r + v_set(0.999928057f);
 	}
 	p = v_set(0.00015345812f) * r + v_set(0.00133999312f);
 	p = p * r + v_set(0.00961848896f);
