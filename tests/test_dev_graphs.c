@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_dev_graphs.c - work that repeats is replayed as a graph (dev/rt_graph.h), on the stand-in for a
- * card: the numbers are those of work given one by one, whatever changes between two passes, and when
- * the driver makes no graph. It says nothing about real cards. */
+/* test_dev_graphs.c - work that repeats is replayed as a graph (dev/rt_graph.h), on the stand-in
+ * for a card: the numbers are those of work given one by one, whatever changes between two passes,
+ * and when the driver makes no graph. It says nothing about real cards. */
 #include "support/fake_rt.h"
 
 #include "dev/rt.h"
@@ -185,7 +185,8 @@ static void what_changes_is_not(void **state)
 	}
 }
 
-/* Without graphs, and where the driver makes none or has no memory for one, all is given at once. */
+/* Without graphs, and where the driver makes none or has no memory for one, all is given at
+ * once. */
 static void where_there_are_none(void **state)
 {
 	static const char *const words[] = { "", "nograph", "graphfull", "noblas",

@@ -809,8 +809,8 @@ static void every_op_against_finite_differences(void **state)
 	}
 }
 
-/* The parts of a joined op, as linear layers of their own, give the same numbers and gradients: with
- * dropout and without; plain, NF4, and plain weights that do not lie one behind the other. */
+/* The parts of a joined op, as linear layers of their own, give the same numbers and gradients:
+ * with dropout and without; plain, NF4, and plain weights that do not lie one behind the other. */
 static void joined_layers_are_the_layers(void **state)
 {
 	enum { ROWS = 20, IN = 32 };

@@ -60,10 +60,10 @@ struct dev_caps {
 };
 
 /* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * D. op is the transpose where ta / tb is set: A is
- * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else a matrix that lies as C does
- * (its dtype, its ldc) and shares no byte with it. ab_dtype is that of A and B; c_dtype is that of
- * C: the same, or DT_F32. beta is 0 or 1; with 0, D is not read. MAY have m, n or k of 0 (k = 0 with
- * beta 0 clears C). */
+ * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else a matrix that lies as C
+ * does (its dtype, its ldc) and shares no byte with it. ab_dtype is that of A and B; c_dtype is
+ * that of C: the same, or DT_F32. beta is 0 or 1; with 0, D is not read. MAY have m, n or k of 0 (k
+ * = 0 with beta 0 clears C). */
 struct dev_gemm {
 	int64_t m, n, k;
 	bool ta, tb;
@@ -186,8 +186,8 @@ int dev_gemm_in_place(struct dev *d, const struct dev_gemm *g, struct dev_gemm *
 int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 	       struct err *e);
 int dev_sync(struct dev *d, struct err *e);
-/* Between these two, what is asked of the device is likely to be what it was when `key` was given the
- * last time. It need not be: the backend only makes it cheaper where it is (rt_graph.h). */
+/* Between these two, what is asked of the device is likely to be what it was when `key` was given
+ * the last time. It need not be: the backend only makes it cheaper where it is (rt_graph.h). */
 int dev_repeat_begin(struct dev *d, uint64_t key, struct err *e);
 int dev_repeat_end(struct dev *d, struct err *e);
 bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t);

@@ -43,8 +43,8 @@ struct rt_graphs {
 	bool off;
 	/* the stretch under way; NULL: none */
 	struct stretch *now;
-	/* works so far; the last `held` of them are not with the stream yet; `owed` is their work when
-	 * they are, but rt_queued() has not been called for them */
+	/* works so far; the last `held` of them are not with the stream yet; `owed` is the work of
+	 * those for which rt_queued() has not been called yet */
 	size_t at, held;
 	double owed;
 	bool changed; /* this pass differs: its rest is noted anew */

@@ -3,15 +3,15 @@
  *
  * A stretch is what the host asks for between dev_repeat_begin() and dev_repeat_end(); its key says
  * which one. The first time its work is only noted. When the next time is the same, all but a few
- * numbers, each run of equal work becomes a graph: from then on the host still makes every call, the
- * call is compared with the note, and the last one of a run starts the graph. So nothing above has
- * to promise that work repeats: what differs is given to the stream one by one, in its order, and
- * the note is made anew. Work whose numbers change each time (the key of a dropout mask) stays
+ * numbers, each run of equal work becomes a graph: from then on the host still makes every call,
+ * the call is compared with the note, and the last one of a run starts the graph. So nothing above
+ * has to promise that work repeats: what differs is given to the stream one by one, in its order,
+ * and the note is made anew. Work whose numbers change each time (the key of a dropout mask) stays
  * outside graphs, and so does whatever the host waits for.
  *
- * HS_GRAPHS=0 turns graphs off, 1 on; without it they are used where the driver is CUDA 12 or HIP 6
- * or newer. Interfaces: "CUDA Driver API", Stream Management (capture) and Graph Management, 11.4 and
- * newer; "HIP Runtime API", the same, 5.6 and newer. */
+ * HS_GRAPHS=0 turns graphs off, 1 on; without it they are used where the driver is CUDA 12 or HIP
+ * 6 or newer. Interfaces: "CUDA Driver API", Stream Management (capture) and Graph Management, 11.4
+ * and newer; "HIP Runtime API", the same, 5.6 and newer. */
 #ifndef HS_DEV_RT_GRAPH_H
 #define HS_DEV_RT_GRAPH_H
 

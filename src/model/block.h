@@ -19,12 +19,12 @@ int block_norm(struct tape *t, const struct layer_context *c, struct param *w, s
 int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
 	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
 	      struct err *e);
-/* Whether the products of these linear layers with one input are made as one (op_joined.c): frozen, of
- * one kind, without bias and magnitudes. It follows from model and configuration alone, so that every
- * split computes the same. */
+/* Whether the products of these linear layers with one input are made as one (op_joined.c): frozen,
+ * of one kind, without bias and magnitudes. It follows from model and configuration alone, so that
+ * every split computes the same. */
 bool block_joins(const struct layer *l, const enum linear *i, int n);
-/* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated. Without kept
- * keys they may be columns of one tensor. */
+/* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated. Without
+ * kept keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct err *e);
 /* y (N,C) = h + what the feed-forward half makes of h (N,C). What no backward reads is not kept:

@@ -4,8 +4,8 @@
  * y = x [W1; W2; ..]^T, and dx = dy [W1; W2; ..] with dy (N, sum of out): one sum in float32 where
  * separate layers would add to dx in the activation dtype. Adapters are as in op_linear.c, but u is
  * kept times the scale: with rows that lie apart a library may have no fast code for a product that
- * is scaled and added. Without dropout u = s x [A1; A2; ..]^T is one product too, where all have one
- * scale, and so is du [A1; A2; ..]. */
+ * is scaled and added. Without dropout u = s x [A1; A2; ..]^T is one product too, where all have
+ * one scale, and so is du [A1; A2; ..]. */
 #include "tensor/ops.h"
 
 #include "base/err.h"

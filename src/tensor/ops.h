@@ -9,8 +9,8 @@
 /* y (N,C) = rows ids (N) i32 of table (V,C). */
 int op_embed_apply(struct tape *t, struct param *table, struct dev_ref ids, int64_t n,
 		   struct tensor **y_p, struct err *e);
-/* y = x normalised over its last dimension, times w (width) + plus [+ residual]: x (N,C) with width C, or x
- * (N,H,D) with width D for the per-head norms of Qwen3. */
+/* y = x normalised over its last dimension, times w (width) + plus [+ residual]: x (N,C) with width
+ * C, or x (N,H,D) with width D for the per-head norms of Qwen3. */
 int op_rmsnorm_apply(struct tape *t, struct tensor *x, struct param *w, int64_t width, float eps,
 		     float plus, struct tensor *residual, struct tensor **y_p, struct err *e);
 
@@ -47,8 +47,8 @@ struct op_args op_linear_args(struct tensor *x, struct param *w, struct param *b
 			      const struct lora *lora, uint64_t key, struct tensor *residual);
 enum { JOINED_MOST = 3 };
 
-/* Linear layers without bias and magnitudes that read one x. Their weights are frozen, all plain or all
- * NF4, and in the first case lie one behind the other (param_join). */
+/* Linear layers without bias and magnitudes that read one x. Their weights are frozen, all plain or
+ * all NF4, and in the first case lie one behind the other (param_join). */
 struct joined_linear {
 	int n;
 	struct linear_part part[JOINED_MOST];
@@ -81,8 +81,8 @@ int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struc
  * no two may overlap: each writes its part of dx. */
 int op_columns_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
 		     struct tensor **y_p, struct err *e);
-/* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and gated
- * activations take such tensors. */
+/* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and
+ * gated activations take such tensors. */
 int op_slice_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
 		   struct tensor **y_p, struct err *e);
 /* y = alpha x [+ residual], all of one shape */

@@ -64,8 +64,8 @@ struct param {
 	const int64_t *cut;
 	int members, place;
 	bool gathered, hosted;
-	/* gathered and joined (param_join): memory is lent to the first of them, `room` bytes for all;
-	 * the numbers of this one begin `behind` bytes into it */
+	/* gathered and joined (param_join): memory is lent to the first of them, `room` bytes for
+	 * all; the numbers of this one begin `behind` bytes into it */
 	struct param *leader;
 	size_t behind, room;
 	/* hosted: new values come to the device by param_bring() alone; and whether `w` waits for
@@ -152,8 +152,8 @@ int param_bring(struct param *p, struct err *e);
 int param_add_grad(struct param *p, int64_t first, int64_t count, struct dev_ref from,
 		   struct err *e);
 void param_release(struct param *p);
-/* n matrices [out, in] of one width whose products with one input are to be made as one: from now on
- * their numbers lie one behind the other, or will when they are gathered. Matrices in 4 bits and
+/* n matrices [out, in] of one width whose products with one input are to be made as one: from now
+ * on their numbers lie one behind the other, or will when they are gathered. Matrices in 4 bits and
  * trained ones in float32 stay where they are. */
 int param_join(struct param *const *p, int n, struct err *e);
 
@@ -171,8 +171,8 @@ int weight_row_norms(const struct weight *w, const struct param *a, const struct
 int weight_matmul(const struct weight *w, struct dmem *scratch, enum dtype t, bool back,
 		  struct dev_ref y, struct dev_ref x, int64_t n, float beta, struct dev_ref d,
 		  struct err *e);
-/* The same, times alpha, for n matrices of one width and kind, one above the other: y (N, sum of out). Plain ones
- * that are not joined are copied first. */
+/* The same, times alpha, for n matrices of one width and kind, one above the other: y (N, sum of
+ * out). Plain ones that are not joined are copied first. */
 int weights_matmul(const struct weight *const *w, int n, struct dmem *scratch, enum dtype t,
 		   bool back, struct dev_ref y, struct dev_ref x, int64_t count, float alpha,
 		   float beta, struct dev_ref d, struct err *e);

@@ -26,8 +26,8 @@ struct tensor {
 	int ndim;
 	int64_t dim[4];
 	struct dev_ref at;
-	/* Some columns of `whole`, from column `from` on (op_slice.c): rows are `ld` numbers apart. NULL
-	 * and 0: rows lie one behind the other */
+	/* Some columns of `whole`, from column `from` on (op_slice.c): rows are `ld` numbers apart.
+	 * NULL and 0: rows lie one behind the other */
 	struct tensor *whole;
 	int64_t from, ld;
 	bool needs_grad;     /* an op below needs dx */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_graph.h - graphs of the stand-in in fake_rt.c, as strict as the documents: "CUDA Driver API",
- * Stream Management and Graph Management; "CUDA C++ Programming Guide", 3.2.8.7.3 (what may not be
- * done while a stream is captured).
+/* fake_graph.h - graphs of the stand-in in fake_rt.c, as strict as the documents: "CUDA Driver
+ * API", Stream Management and Graph Management; "CUDA C++ Programming Guide", 3.2.8.7.3 (what may
+ * not be done while a stream is captured).
  *
- * What a captured stream gets is not run: it becomes the graph. Kernels keep the parameters that they
- * had then. While a stream is captured nobody may ask for it or for an event behind it, and it waits
- * for no event that was not captured with it. A graph that is started names memory and functions that
- * still exist. */
+ * What a captured stream gets is not run: it becomes the graph. Kernels keep the parameters that
+ * they had then. While a stream is captured nobody may ask for it or for an event behind it, and it
+ * waits for no event that was not captured with it. A graph that is started names memory and
+ * functions that still exist. */
 #ifndef HS_TESTS_DRIVERS_FAKE_GRAPH_H
 #define HS_TESTS_DRIVERS_FAKE_GRAPH_H
 

@@ -126,8 +126,8 @@ INLINE __m512i v_pairs(vf a, vf b)
 }
 #endif
 
-/* The same, stored. Without instructions for it ties round away from zero, and a NaN with all bits set
- * would wrap. */
+/* The same, stored. Without instructions for it ties round away from zero, and a NaN with all bits
+ * set would wrap. */
 INLINE void v_store_pairs(uint32_t *dst, vf a, vf b)
 {
 #if defined(__AVX512BF16__)
@@ -237,8 +237,8 @@ INLINE vf v_exp(vf x)
 	return (vf)((vu)v_exp2_part(r, false) + ((vu)shifted << 23));
 }
 
-/* log2 of a normal number above 0, to about 1e-7: of the mantissa, between sqrt(1/2) and sqrt(2), by the
- * series of artanh. */
+/* log2 of a normal number above 0, to about 1e-7: of the mantissa, between sqrt(1/2) and sqrt(2),
+ * by the series of artanh. */
 INLINE vf v_log2(vf x)
 {
 	const vu shifted = (vu)x - 0x3f3504f3u;
