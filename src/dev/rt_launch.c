@@ -13,11 +13,9 @@
 static int start(struct rt *c, void *function, const char *name, int64_t groups, const char *sig,
 		 const union dev_arg *a, double flops, struct err *e)
 {
-	struct rt_work w = {
-		.same = { .kind = RT_KERNEL, .function = function, .groups = groups },
-		.name = name,
-		.flops = flops
-	};
+	struct rt_work w = { .same = { .kind = RT_KERNEL, .function = function, .groups = groups },
+			     .name = name,
+			     .flops = flops };
 	uint64_t *value = w.same.value;
 	int n = 0;
 	if (groups > INT32_MAX / GPU_LANES)

@@ -197,15 +197,16 @@ INLINE void stm(void *p, int64_t i, vf f, int64_t m, bool bf)
 /* The value a float32 has after a round trip through T. */
 INLINE vf v_round(vf f, bool bf) { return bf ? v_from_bf16(v_to_bf16(f)) : f; }
 
-/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 8e-5 (`rough`) for results that
+/* 2^r for |r| <= 1/2: minimax polynomials, relative error 2e-9, or 3e-6 (`rough`) for results that
  * are rounded to bfloat16. */
 INLINE vf v_exp2_part(vf r, const bool rough)
 {
 	vf p;
 	if (rough) {
-		p = v_set(0.0551716685f) * r + v_set(0.242611125f);
-		p = p * r + v_set(0.693260968f);
-		return p * r + v_set(0.999928057f);
+		p = v_set(0.00957010191f) * r + v_set(0.0559178603f);
+		p = p * r + v_set(0.240247448f);
+		p = p * r + v_set(0.693121815f);
+		return p * r + v_set(0.999999261f);
 	}
 	p = v_set(0.00015345812f) * r + v_set(0.00133999312f);
 	p = p * r + v_set(0.00961848896f);
