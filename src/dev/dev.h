@@ -60,10 +60,9 @@ struct dev_caps {
 };
 
 /* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * D. op is the transpose where ta / tb is set: A is
- * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else a matrix that lies as C
- * does (its dtype, its ldc) and shares no byte with it. ab_dtype is that of A and B; c_dtype is
- * that of C: the same, or DT_F32. beta is 0 or 1; with 0, D is not read. MAY have m, n or k of 0 (k
- * = 0 with beta 0 clears C). */
+ * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else it lies as C does and shares
+ * no byte with it. ab_dtype is that of A and B; c_dtype, of C and D, is the same or DT_F32. beta is
+ * 0 or 1; with 0, D is not read. MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
 struct dev_gemm {
 	int64_t m, n, k;
 	bool ta, tb;
@@ -181,13 +180,11 @@ int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /
 int dev_zero(struct dev_ref dst, size_t n, struct err *e);
 int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
 /* For backends: C = D where there is a D, and so the product of *g that adds to C. */
-int dev_gemm_in_place(struct dev *d, const struct dev_gemm *g, struct dev_gemm *in_place_p,
-		      struct err *e);
+int dev_gemm_in_place(struct dev *d, const struct dev_gemm *g, struct dev_gemm *p, struct err *e);
 int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 	       struct err *e);
 int dev_sync(struct dev *d, struct err *e);
-/* Between these two, what is asked of the device is likely to be what it was when `key` was given
- * the last time. It need not be: the backend only makes it cheaper where it is (rt_graph.h). */
+/* What is asked for in between is likely, not sure, to be as it was with this key (rt_graph.h). */
 int dev_repeat_begin(struct dev *d, uint64_t key, struct err *e);
 int dev_repeat_end(struct dev *d, struct err *e);
 bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t);
