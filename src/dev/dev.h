@@ -60,9 +60,9 @@ struct dev_caps {
 };
 
 /* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * D. op is the transpose where ta / tb is set: A is
- * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else it lies as C does and shares
- * no byte with it. ab_dtype is that of A and B; c_dtype, of C and D, is the same or DT_F32. beta is
- * 0 or 1; with 0, D is not read. MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
+ * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else it lies as C does and has no
+ * byte of it. ab_dtype is that of A and B; c_dtype, of C and D, is the same or DT_F32. beta is 0 or
+ * 1; with 0, D is not read. MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
 struct dev_gemm {
 	int64_t m, n, k;
 	bool ta, tb;
