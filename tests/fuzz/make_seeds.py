@@ -439,7 +439,7 @@ def measures():
 # ---- connections: orders of fuzz_link.c ----
 
 HELLO, MESSAGE, CREDIT, PING, ALIVE, BYE, REFUSE = range(1, 8)
-PARALLEL, JOIN, PIECE = range(12, 15)
+H_PARALLEL, H_JOIN, H_PIECE = range(12, 15)
 KEYS, DIALS, SHAKES, GREETS, NEAR, WAITS, STARVES, STRANGE = (1 << k for k in range(8))
 
 
@@ -457,7 +457,7 @@ def head(kind, a=0):
 
 def several(kind, a, b):
     """PIECE: `a` 0 none, 1 one byte, 2 200 bytes, 3 the most, 4 and 5 too many."""
-    return bytes([2, 192 + kind - PARALLEL, a, b])
+    return bytes([2, 192 + kind - H_PARALLEL, a, b])
 
 
 def message(n):
@@ -499,49 +499,53 @@ def starve(k):
 
 def several_scenes(flags):
     """Several connections of one link."""
-    begins = several(PARALLEL, 2, 7 if flags & DIALS else 0)
+    begins = several(H_PARALLEL, 2, 7 if flags & DIALS else 0)
     yield "several", flags, [
-        begins, several(PIECE, 1, 0), raw(b"x"), TAKES, several(PIECE, 2, 1), message(320),
-        sends(128), head(CREDIT, 1), several(PIECE, 1, 2), raw(b"y"), head(PING), CREDITS,
+        begins, several(H_PIECE, 1, 0), raw(b"x"), TAKES, several(H_PIECE, 2, 1), message(320),
+        sends(128), head(CREDIT, 1), several(H_PIECE, 1, 2), raw(b"y"), head(PING), CREDITS,
     ]  # fmt: skip
-    yield "several-bye", flags, [begins, several(PIECE, 1, 0), raw(b"x"), head(BYE)]
-    yield "several-bye-waits", flags, [begins, several(PIECE, 1, 0), raw(b"x"),
-                                       several(PIECE, 1, 1), head(BYE), SHUT]  # fmt: skip
-    yield "several-leave", flags, [begins, several(PIECE, 2, 0), raw(b"x" * 90), LEAVE,
-                                   raw(b"x" * 110), several(PIECE, 1, 1),
-                                   several(PIECE, 2, 2), raw(b"z" * 200), head(BYE)]  # fmt: skip
+    yield "several-bye", flags, [begins, several(H_PIECE, 1, 0), raw(b"x"), head(BYE)]
+    yield "several-bye-waits", flags, [begins, several(H_PIECE, 1, 0), raw(b"x"),
+                                       several(H_PIECE, 1, 1), head(BYE), SHUT]  # fmt: skip
+    yield "several-leave", flags, [begins, several(H_PIECE, 2, 0), raw(b"x" * 90), LEAVE,
+                                   raw(b"x" * 110), several(H_PIECE, 1, 1),
+                                   several(H_PIECE, 2, 2), raw(b"z" * 200), head(BYE)]  # fmt: skip
     yield "several-twice", flags, [begins, begins]
-    yield "several-one", flags, [several(PARALLEL, 1, 0)]
-    yield "several-nine", flags, [several(PARALLEL, 9, 0)]
-    yield "several-wrong-end", flags, [several(PARALLEL, 2, 0 if flags & DIALS else 7)]
-    yield "several-single", flags, [several(PIECE, 2, 0)]
+    yield "several-one", flags, [several(H_PARALLEL, 1, 0)]
+    yield "several-nine", flags, [several(H_PARALLEL, 9, 0)]
+    yield "several-wrong-end", flags, [several(H_PARALLEL, 2, 0 if flags & DIALS else 7)]
+    yield "several-single", flags, [several(H_PIECE, 2, 0)]
     for a in (0, 4, 5):
-        yield "several-size-%d" % a, flags, [begins, several(PIECE, a, 0)]
-    yield "several-turn", flags, [begins, several(PIECE, 2, 1)]
-    yield "several-window", flags, [begins] + [several(PIECE, 3, 2 * k + 1) for k in range(3)]
-    yield "several-waits", flags | WAITS, [begins, message(320), TAKE, several(PIECE, 1, 0)]
-    yield "several-starved", flags, [starve(0), begins, starve(1), several(PIECE, 3, 0)]
-    yield "joins-late", flags, [several(JOIN, 1, 1)]
+        yield "several-size-%d" % a, flags, [begins, several(H_PIECE, a, 0)]
+    yield "several-turn", flags, [begins, several(H_PIECE, 2, 1)]
+    yield "several-window", flags, [begins] + [several(H_PIECE, 3, 2 * k + 1) for k in range(3)]
+    yield "several-waits", flags | WAITS, [begins, message(320), TAKE, several(H_PIECE, 1, 0)]
+    yield "several-starved", flags, [starve(0), begins, starve(1), several(H_PIECE, 3, 0)]
+    yield "joins-late", flags, [several(H_JOIN, 1, 1)]
     if flags & DIALS:
         return
     joins = flags & ~GREETS
-    one = several(JOIN, 1, 1)
+    one = several(H_JOIN, 1, 1)
     yield "joins", joins, [
-        one, several(PIECE, 2, 1), raw(b"x" * 200), sends(1280), several(PIECE, 2, 4), TAKE, TAKE,
-        TAKE, raw(b"y" * 200), TAKES, head(PING), head(ALIVE), head(BYE),
+        one, several(H_PIECE, 2, 1), raw(b"x" * 200), sends(1280), several(H_PIECE, 2, 4), TAKE,
+        TAKE, TAKE, raw(b"y" * 200), TAKES, head(PING), head(ALIVE), head(BYE),
     ]  # fmt: skip
-    yield "joins-third", joins, [several(JOIN, 1, 2), TAKE, several(PIECE, 2, 2), raw(b"x" * 99)]
-    yield "joins-leave", joins, [one, several(PIECE, 2, 1), raw(b"x" * 20), LEAVE, raw(b"x" * 180),
-                                 several(PIECE, 2, 4), raw(b"z" * 200), head(BYE)]  # fmt: skip
-    yield "joins-held", joins, [one, several(PIECE, 2, 7), LEAVE, raw(b"z" * 200), SHUT]
-    yield "joins-cut", joins, [one, several(PIECE, 2, 1), raw(b"x" * 20), SHUT]
+    yield "joins-third", joins, [
+        several(H_JOIN, 1, 2), TAKE, several(H_PIECE, 2, 2), raw(b"x" * 99),
+    ]  # fmt: skip
+    yield "joins-leave", joins, [
+        one, several(H_PIECE, 2, 1), raw(b"x" * 20), LEAVE, raw(b"x" * 180),
+        several(H_PIECE, 2, 4), raw(b"z" * 200), head(BYE),
+    ]  # fmt: skip
+    yield "joins-held", joins, [one, several(H_PIECE, 2, 7), LEAVE, raw(b"z" * 200), SHUT]
+    yield "joins-cut", joins, [one, several(H_PIECE, 2, 1), raw(b"x" * 20), SHUT]
     yield "joins-again", joins, [one, one]
     for place in (0, 3, 255):
-        yield "joins-place-%d" % place, joins, [several(JOIN, 1, place)]
-    yield "joins-other", joins, [several(JOIN, 2, 1)]
+        yield "joins-place-%d" % place, joins, [several(H_JOIN, 1, place)]
+    yield "joins-other", joins, [several(H_JOIN, 2, 1)]
     for a, number in ((0, 1), (4, 1), (5, 1), (1, 1), (2, 0), (2, 255)):
-        yield "joins-piece-%d-%d" % (a, number), joins, [one, several(PIECE, a, number)]
-    yield "joins-back", joins, [one, several(PIECE, 2, 1), raw(b"x" * 200), several(PIECE, 2, 1)]
+        yield "joins-piece-%d-%d" % (a, number), joins, [one, several(H_PIECE, a, number)]
+    yield "joins-back", joins, [one, several(H_PIECE, 2, 1), raw(b"x" * 200), several(H_PIECE, 2, 1)]
     for kind in (MESSAGE, CREDIT, HELLO, 0):
         yield "joins-says-%d" % kind, joins, [one, head(kind, 0)]
     for k in range(4):
@@ -551,7 +555,7 @@ def several_scenes(flags):
 def scenes(flags):
     """What happens on a connection that comes up."""
     if flags & NEAR:
-        yield "several-near", flags, [several(PARALLEL, 2, 7 if flags & DIALS else 0)]
+        yield "several-near", flags, [several(H_PARALLEL, 2, 7 if flags & DIALS else 0)]
     else:
         yield from several_scenes(flags)
     yield "talk", flags, [
