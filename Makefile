@@ -175,7 +175,8 @@ $(BUILD)/heteroshard-older: $(BUILD)/cli/main.o $(OLDER) $(LIB)
 # Stand-ins for drivers, so that the mistakes of drivers can be tried. fake_opencl.so calls a
 # real libOpenCL.
 # fake_tiles_T-CARD.so: attention for a card with matrix units, and the macro of its compiler.
-TILES := $(foreach c,sm_80 gfx908 gfx90a gfx1100 gfx1200,1-$c 2-$c) 2-sm_75 2-sm_70
+TILES := $(foreach c,sm_80 gfx908 gfx90a gfx1100 gfx1200 intel8 intel16,1-$c 2-$c) 2-sm_75 \
+	2-sm_70
 DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
 	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so \
 	$(TILES:%=fake_tiles_%.so))
@@ -183,7 +184,8 @@ DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
 FAKE_SOURCE := $(patsubst %,-I$(CURDIR)/%,src tests/drivers) \
 	$(CURDIR)/tests/drivers/fake_kernels.c
 $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h \
-		tests/drivers/fake_kernels.c tests/drivers/fake_graph.h
+		tests/drivers/fake_kernels.c tests/drivers/fake_contexts.h \
+		tests/drivers/fake_memory.h tests/drivers/fake_graph.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
 		-DFAKE_SOURCE='"$(FAKE_SOURCE)"' \
@@ -199,8 +201,9 @@ $(BUILD)/tests/drivers/fake_tiles_%.so: tests/drivers/fake_kernels.c tests/drive
 	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DFAKE_CARD \
 		-DHS_T=$(word 1,$(subst -, ,$*)) \
 		$(addprefix -D,$(patsubst sm_%,__CUDA_ARCH__=%0,$(patsubst gfx11%,__GFX11__, \
+		$(patsubst intel%,HS_SUBGROUP=%, \
 		$(patsubst gfx90%,__gfx90%__,$(patsubst gfx12%,__gfx12%__, \
-		$(word 2,$(subst -, ,$*))))))) -fPIC -shared $< -o $@ -lm
+		$(word 2,$(subst -, ,$*)))))))) -fPIC -shared $< -o $@ -lm
 $(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) \
@@ -275,9 +278,11 @@ LONG := test_attack_job test_reduce test_train_groups test_train_passes test_tra
 LONG_SCRIPTS := test_chaos test_invite test_package test_up test_first_cluster test_mesh \
 	test_mesh_inside test_mesh_invite test_mesh_roam long_mesh_hub test_mesh_doc
 .PHONY: test-long
-test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%)
+test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%) \
+		$(BUILD)/tests/test_dev_compile
 	@export TEST_LONG=1 GOMP_SPINCOUNT=1000; \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
+	@scripts/compile-all.sh $(BUILD)
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
 # where that is not the program itself (another architecture).

@@ -198,7 +198,8 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
 
 /* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that
  * has it. These two differ by two conversions only, and each takes seconds to compile. With
- * HS_COMPILE_ALL=1 every dtype is compiled for every architecture. */
+ * HS_COMPILE_ALL=1 every dtype is compiled for every architecture that the
+ * compiler knows (scripts/compile-all.sh). */
 static bool wanted(size_t i, enum dtype t)
 {
 	return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0);
@@ -216,13 +217,15 @@ static const struct rtc *compiler(enum rtc_kind k)
 static void nvidia(void **state)
 {
 	static const int cards[] = { 75, 80, 86, 89, 90, 100, 120 };
-	int known[64], n = 0, have[ARRAY_LEN(cards)];
+	int known[64], n = 0, have[64];
 	(void)state;
 	const struct rtc *r = compiler(RTC_NVRTC);
 	if (!r)
 		skip();
 	const int nknown = rtc_archs(r, known, ARRAY_LEN(known));
-	for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
+	for (int j = 0; j < nknown && getenv("HS_COMPILE_ALL"); j++)
+		have[n++] = known[j];
+	for (size_t i = 0; i < ARRAY_LEN(cards) && !getenv("HS_COMPILE_ALL"); i++) {
 		bool is = false;
 		for (int j = 0; j < nknown; j++)
 			is |= known[j] == cards[i];
@@ -267,7 +270,7 @@ static bool amd_by_hiprtc(void)
  * are not linked. The clang of the package ziglang (scripts/fetch-ziglang.sh) knows all of them. */
 static bool run_clang(const char *const *args)
 {
-	const char *zig = getenv("HS_ZIG"), *v[24];
+	const char *zig = getenv("HS_ZIG"), *v[32];
 	int status = 0, n = 0;
 	if (!zig || access(zig, X_OK) < 0)
 		return false;
@@ -421,9 +424,114 @@ static void a_text_of_ones_own(void **state)
 		skip();
 }
 
+/* The text for Intel's matrix units as OpenCL C, for sub-groups of 8 and 16 lanes, with and without
+ * reads of whole blocks: that it is right OpenCL. */
+static bool intel_by_clang(const char *in, const char *out, const char *stub, const char *lanes,
+			   bool blocks)
+{
+	const char *const args[] = { "-x",
+				     "cl",
+				     "-cl-std=CL1.2",
+				     "-cl-no-stdinc",
+				     "-target",
+				     "spir64-unknown-unknown",
+				     "-Xclang",
+				     "-cl-ext=+all",
+				     "-Werror",
+				     "-Wno-pass-failed",
+				     "-O1",
+				     lanes,
+				     blocks ? "-Dcl_intel_subgroup_local_block_io" : "-Dnone",
+				     "-include",
+				     stub,
+				     "-emit-llvm",
+				     "-S",
+				     in,
+				     "-o",
+				     out,
+				     NULL };
+	struct buf code = BUF_INIT;
+	struct err e = { 0 };
+	char name[64];
+	const bool ran = run_clang(args);
+	if (ran)
+		assert_int_equal(buf_read_file(&code, out, 0, &e), 0);
+	buf_add(&code, "", 0);
+	for (int k = 0; k < GPU_ENTRIES && ran; k++) {
+		snprintf(name, sizeof name, "@%s(", gpu_entry_name((enum gpu_entry)k));
+		if (!strstr(code.p, name))
+			fail_msg("%s: no code for %s", lanes, name);
+	}
+	buf_release(&code);
+	return ran;
+}
+
+/* Intel's own compiler (HS_OCLOC: scripts/fetch-ocloc.sh), for Arc A and Max. It names the kernels
+ * that spill registers. */
+static void intel_by_ocloc(const char *dir, const char *in, const char *card, const char *lanes)
+{
+	const char *ocloc = getenv("HS_OCLOC");
+	char command[2048], line[512];
+	bool built = false;
+	if (!ocloc || !ocloc[0])
+		return;
+	snprintf(command, sizeof command,
+		 "'%s' compile -file '%s' -device %s -out_dir '%s/bin' -options '-cl-std=CL1.2 %s "
+		 "-cl-intel-256-GRF-per-thread' 2>&1; rm -rf '%s/bin'",
+		 ocloc, in, card, dir, lanes, dir);
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f)) {
+		built |= strstr(line, "Build succeeded") != NULL;
+		if (line[0] != '\n')
+			printf("ocloc, %s: %s", card, line);
+	}
+	pclose(f);
+	assert_true(built);
+}
+
+static void intel(void **state)
+{
+	char dir[] = "/tmp/hs-compile-XXXXXX", in[64], out[64], stub[512], lanes[32];
+	const char *source = getenv("HS_SOURCE");
+	bool ran = true;
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(in, sizeof in, "%s/k.cl", dir);
+	snprintf(out, sizeof out, "%s/k.ll", dir);
+	snprintf(stub, sizeof stub, "%s/tests/support/opencl_stub.h", source ? source : ".");
+	for (int i = 0; i < 4 && ran; i++) {
+		const enum dtype t = i & 1 ? DT_F16 : DT_BF16;
+		struct buf text = BUF_INIT;
+		if (i % 3 && !getenv("HS_COMPILE_ALL"))
+			continue;
+		snprintf(lanes, sizeof lanes, "-DHS_SUBGROUP=%d", i & 2 ? 16 : 8);
+		gpu_text(t, &text);
+		FILE *f = fopen(in, "we");
+		assert_non_null(f);
+		assert_int_equal(fwrite(text.p, 1, text.n, f), text.n);
+		assert_int_equal(fclose(f), 0);
+		ran = intel_by_clang(in, out, stub, lanes, i & 1);
+		if (ran)
+			printf("clang, OpenCL C with Intel's matrix units, %s, %s ok\n", lanes,
+			       dtype_name(t));
+		intel_by_ocloc(dir, in, i & 2 ? "pvc" : "dg2", lanes);
+		buf_release(&text);
+	}
+	unlink(in);
+	unlink(out);
+	rmdir(dir);
+	if (!ran)
+		skip();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(nvidia), cmocka_unit_test(amd),
-					    cmocka_unit_test(a_text_of_ones_own) };
+					    cmocka_unit_test(a_text_of_ones_own),
+					    cmocka_unit_test(intel) };
+	const char *only = getenv("HS_COMPILE"); /* the name of a test */
+	if (only)
+		cmocka_set_test_filter(only);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,6 +327,83 @@ static void training_without_memory_says_what_to_lower(void **state)
 	tiny_remove(&tiny);
 }
 
+static int halves = 1;
+static void multiply_halves(void)
+{
+	struct err e = { 0 };
+	struct dev *d;
+	struct dev_buf *b;
+	struct dev_caps caps;
+	const uint16_t in[] = { 0x3f80, 0x4000, 0x4040, 0x4080 }; /* 1, 2, 3, 4 */
+	float out[4];
+	SAY(dev_open("opencl:0", &d, &e));
+	SAY(dev_alloc(d, 64, &b, &e));
+	SAY(dev_upload(DEV_REF(b, 0), in, sizeof in, &e));
+	const struct dev_gemm g = { .m = 2,
+				    .n = 2,
+				    .k = 2,
+				    .lda = 2,
+				    .ldb = 2,
+				    .ldc = 2,
+				    .a = DEV_REF(b, 0),
+				    .b = DEV_REF(b, 0),
+				    .c = DEV_REF(b, 32),
+				    .ab_dtype = DT_BF16,
+				    .c_dtype = DT_F32,
+				    .alpha = 1 };
+	for (int i = 0; i < halves; i++)
+		SAY(dev_gemm(d, &g, &e));
+	SAY(dev_download(out, DEV_REF(b, 32), sizeof out, &e));
+	SAY(dev_caps(d, &caps, &e));
+	fprintf(stderr, "%g %g %g %g, bf16 %d\n", (double)out[0], (double)out[1], (double)out[2],
+		(double)out[3], caps.bf16);
+	dev_free(b);
+	dev_close(d);
+}
+
+/* A driver that names Intel's extension and does not compile it: plain multiply-adds are used, and
+ * a line says so. With sub-groups that no such card has, or when it is turned off, nothing is
+ * tried. */
+static void matrix_units_that_do_not_work(void **state)
+{
+	static const char right[] = "7 10 15 22, bf16 0";
+	static const struct {
+		const char *fault, *off;
+		bool warns;
+	} row[] = { { "FAKE_CL=intel=8", "HS_OPENCL_MATRIX=1", true },
+		    { "FAKE_CL=intel=16", "HS_OPENCL_MATRIX=1", true },
+		    { "FAKE_CL=intel=4", "HS_OPENCL_MATRIX=1", false },
+		    { "FAKE_CL=intel=8", "HS_OPENCL_MATRIX=0", false } };
+	struct buf text;
+	(void)state;
+	if (!have_fake)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		apart((const char *const[]){ with_fake, row[i].fault, row[i].off, NULL },
+		      multiply_halves, &text);
+		expect(&text, right, row[i].fault);
+		if (row[i].warns) {
+			expect(&text, "opencl:0 (", row[i].fault);
+			expect(&text, "its matrix units are not used", row[i].fault);
+			expect(&text, "does not compile the kernels", row[i].fault);
+		} else {
+			assert_null(strstr(text.p, "matrix units"));
+		}
+		buf_release(&text);
+	}
+	/* a card whose driver has no such extension says so in a training, once */
+	static const char *const cards[] = { "FAKE_CL=gpu", "FAKE_CL=" };
+	halves = 260;
+	for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
+		static const char says[] = "the driver has no extension for matrix units";
+		apart((const char *const[]){ with_fake, cards[i], NULL }, multiply_halves, &text);
+		const char *at = strstr(text.p, says);
+		assert_true(!at == (i == 1));
+		assert_true(!at || !strstr(at + 1, says));
+		buf_release(&text);
+	}
+}
+
 /* The message names the device, the compiler's words, and the file with the whole log. */
 static void a_kernel_that_does_not_compile_is_explained(void **state)
 {
@@ -514,6 +591,7 @@ int main(void)
 		cmocka_unit_test(a_hanging_device_ends_the_process),
 		cmocka_unit_test(memory_that_is_short_is_counted),
 		cmocka_unit_test(training_without_memory_says_what_to_lower),
+		cmocka_unit_test(matrix_units_that_do_not_work),
 		cmocka_unit_test(a_kernel_that_does_not_compile_is_explained),
 		cmocka_unit_test(probe_measures_every_device),
 		cmocka_unit_test(auto_takes_the_best_that_opens),

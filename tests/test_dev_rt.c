@@ -223,6 +223,56 @@ static void order_of_the_calls(void **state)
 	}
 }
 
+/* Buffers that fit the card are to be had, whatever was taken and given back before: sizes that
+ * change from step to step, of buffers that live for a moment and for ever. The card counts in
+ * pieces of 2 MiB, as drivers do. */
+static void what_fits_is_to_be_had(void **state)
+{
+	enum { MEMORY = 128, LIVE = 100, LOOSE = MEMORY / 128 };
+	(void)state;
+	faults("memory=128");
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct err e = { 0 };
+		struct dev *d = open_card(specs[i]);
+		const struct rt *c = d->priv;
+		struct dev_buf *b[LIVE] = { NULL };
+		size_t live = 0, most = 0, reused = 0;
+		uint64_t r = 12345;
+		for (int turn = 0; turn < 1500; turn++) {
+			r = r * 6364136223846793005u + 1442695040888963407u;
+			const int k = (int)(r >> 40) % LIVE;
+			/* small ones, steps of a size, any size; in phases of many and of few */
+			const size_t n = r >> 34 & 3
+						 ? ((r >> 45) % 12 + 1) * (MIB + MIB / 8)
+						 : (r >> 44) % (turn / 250 % 2 ? 20 * MIB : MIB);
+			if (b[k]) {
+				const size_t was = b[k]->size;
+				live -= was < MIB ? was + 512 : was / (2 * MIB) * 2 * MIB + 2 * MIB;
+				dev_free(b[k]);
+				b[k] = NULL;
+			}
+			const size_t takes = n < MIB ? n + 512 : n / (2 * MIB) * 2 * MIB + 2 * MIB;
+			if (live + takes + LOOSE * MIB > MEMORY * MIB)
+				continue;
+			const uint64_t held = c->held;
+			if (dev_alloc(d, n, &b[k], &e) < 0)
+				fail_msg("turn %d, %zu bytes beside %zu: %s", turn, n, live, e.msg);
+			live += takes;
+			most = live > most ? live : most;
+			reused += c->held == held;
+			assert_true(c->loose <= LOOSE * MIB);
+		}
+		printf("%s: %zu MiB of %d at most, %zu blocks used again\n", specs[i], most >> 20,
+		       MEMORY, reused);
+		assert_true(most > (MEMORY - 20) * MIB && reused > 30);
+		for (int k = 0; k < LIVE; k++)
+			dev_free(b[k]);
+		assert_int_equal(c->loose, 0);
+		dev_close(d);
+	}
+	faults("");
+}
+
 /* The parameters of each kernel, by its text, are what the host packs, by kernel.def. */
 static void arguments_fit_the_text(void **state)
 {
@@ -371,6 +421,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(too_much_memory_is_explained),
 	cmocka_unit_test(transfers_in_pieces),
 	cmocka_unit_test(order_of_the_calls),
+	cmocka_unit_test(what_fits_is_to_be_had),
 	cmocka_unit_test(arguments_fit_the_text),
 	cmocka_unit_test(kernels_are_kept_and_refusals_explained),
 	cmocka_unit_test(compilers_that_do_not_fit),

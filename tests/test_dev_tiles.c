@@ -3,7 +3,7 @@
  * float64. The
  * stand-in for a card runs the kernels' text for it with each instruction as the vendor's document
  * defines it (drivers/fake_tiles.h), so fragments with a wrong layout give wrong numbers here.
- * HS_TILES names cards: those only. */
+ * HS_TILES names cards ("sm_75 intel8"): those only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,6 +32,8 @@ static const struct card {
 	{ "gfx90a", "hip:0", "FAKE_HIP", "gfx90a:sramecc+", DT_BF16 },
 	{ "gfx1100", "hip:0", "FAKE_HIP", "gfx1100", DT_BF16 },
 	{ "gfx1200", "hip:0", "FAKE_HIP", "gfx1200", DT_BF16 },
+	{ "intel8", "cuda:0", "FAKE_TILES", "intel8", DT_BF16 },
+	{ "intel16", "cuda:0", "FAKE_TILES", "intel16", DT_BF16 },
 };
 
 /* C (m,n) f32 or in t, of A and B in t, by the portable kernel: each transpose, edges of tiles,

@@ -51,6 +51,8 @@ enum {
 	CL_DEVICE_VERSION = 0x102F,
 	CL_DEVICE_EXTENSIONS = 0x1030,
 	CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
+	/* size_t[]: cl_intel_required_subgroup_size */
+	CL_DEVICE_SUB_GROUP_SIZES_INTEL = 0x4108,
 	/* size_t[2]: KiB free, KiB of the largest block */
 	CL_DEVICE_GLOBAL_FREE_MEMORY_AMD = 0x4039,
 

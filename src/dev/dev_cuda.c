@@ -60,6 +60,9 @@ static const struct dl_symbol symbols[] = {
 	ROW(context, "cuDevicePrimaryCtxRetain"),
 	ROW(context_set, "cuCtxSetCurrent"),
 	ROW(error_name, "cuGetErrorName"),
+	MAY(ipc_get, "cuIpcGetMemHandle"),
+	MAY(ipc_open, "cuIpcOpenMemHandle_v2"),
+	MAY(ipc_close, "cuIpcCloseMemHandle"),
 };
 
 static const char *error(const struct rt_functions *f, int code)

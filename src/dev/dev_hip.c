@@ -59,6 +59,9 @@ static const struct dl_symbol symbols[] = {
 	MAY(made_free, "hipGraphDestroy"),
 	ROW(device_set, "hipSetDevice"),
 	ROW(error_text, "hipGetErrorName"),
+	MAY(ipc_get, "hipIpcGetMemHandle"),
+	MAY(ipc_open, "hipIpcOpenMemHandle"),
+	MAY(ipc_close, "hipIpcCloseMemHandle"),
 	MAY(properties_6, "hipGetDevicePropertiesR0600"),
 	ROW(properties, "hipGetDeviceProperties"),
 };

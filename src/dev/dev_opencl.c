@@ -85,9 +85,12 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	d->priv = c;
 	for (size_t t = 0; t < ARRAY_LEN(c->shape); t++)
 		c->shape[t] = -1;
+	c->subgroup = opencl_subgroup(l, c->at.device);
 	const char *more = getenv("HS_OPENCL_OPTIONS");
 	snprintf(c->options, sizeof c->options, "-cl-std=CL1.2%s%s", more ? " " : "",
 		 more ? more : "");
+	snprintf(c->tile_options, sizeof c->tile_options,
+		 "%s -DHS_SUBGROUP=%d -cl-intel-256-GRF-per-thread", c->options, c->subgroup);
 	snprintf(c->who, sizeof c->who, "opencl:%d (%s)", index, c->name);
 	dev_watch_open(&c->watch, c->who);
 	c->context = l->f.clCreateContext(NULL, 1, &c->at.device, NULL, NULL, &rc);
@@ -110,13 +113,15 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 	struct opencl *c = d->priv;
 	(void)e;
 	if (!c->probed) {
-		c->f16 = opencl_probe_f16(c);
+		opencl_check_matrix(d);
+		c->f16 = c->subgroup || opencl_probe_f16(c);
 		c->probed = true;
 	}
 	*k = (struct dev_caps){
 		.mem_total = c->mem_total,
 		.mem_free = c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
 		.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
+		.bf16 = c->subgroup != 0,
 		.f16 = c->f16,
 		.unified =
 			opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0
@@ -127,6 +132,22 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 	snprintf(k->driver, sizeof k->driver, "OpenCL, %.44s%s", c->driver,
 		 c->blas ? ", CLBlast" : "");
 	return 0;
+}
+
+/* Matrix units are tried before the first 16-bit work. */
+static int gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
+{
+	if (g->ab_dtype != DT_F32)
+		opencl_check_matrix(d);
+	return opencl_gemm(d, g, e);
+}
+
+static int launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a,
+		  struct err *e)
+{
+	if (t != DT_F32)
+		opencl_check_matrix(d);
+	return opencl_launch(d, k, t, a, e);
 }
 
 const struct backend backend_opencl = {
@@ -142,8 +163,8 @@ const struct backend backend_opencl = {
 	.download = opencl_download,
 	.copy = opencl_copy,
 	.zero = opencl_zero,
-	.gemm = opencl_gemm,
-	.launch = opencl_launch,
+	.gemm = gemm,
+	.launch = launch,
 	.launch_text = opencl_launch_text,
 	.sync = opencl_sync,
 	.download_begin = opencl_download_begin,

@@ -43,6 +43,7 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_tile);
 	buf_adds(b, kernel_tile_nvidia);
 	buf_adds(b, kernel_tile_amd);
+	buf_adds(b, kernel_tile_intel);
 	buf_adds(b, kernel_tile_common);
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
 		buf_addf(b, "#define DT %d\n", widths[i]);

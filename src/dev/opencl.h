@@ -14,7 +14,8 @@ struct err;
 #define OPENCL_MARKS 64
 #define OPENCL_PIECES 4
 #define OPENCL_PIECE ((size_t)4 << 20)
-#define OPENCL_MOST 64 /* devices of a machine that are listed */
+#define OPENCL_TILES_LOCAL ((uint64_t)64 << 10) /* of local memory that the tiles take at most */
+#define OPENCL_MOST 64                          /* devices of a machine that are listed */
 
 struct opencl_place {
 	cl_platform platform;
@@ -73,10 +74,16 @@ struct opencl {
 		uint64_t behind; /* `launched` that has run when it comes */
 	} down;
 	struct dev_watch watch;
-	char name[128], vendor[64], driver[64], options[512];
+	char name[128], vendor[64], driver[64];
+	char options[512], tile_options[600]; /* of the compiler; the latter with matrix units */
+	/* Lanes of a wave on the card's matrix units (Intel: kernel/tile_intel.k); 0: none are used
+	 */
+	int subgroup;
+	bool matrix_tried;
 	char who[160];          /* in messages: "opencl:0 (AMD Radeon ...)" */
 	bool probed, f16, blas; /* blas: products by CLBlast */
 	int shape[3];           /* of portable products, by dtype: gpu_tune.h */
+	int products[3];        /* so far, as far as they are counted */
 	int64_t passes;         /* most loop passes of a lane in one launch */
 	struct dev_buf sums;    /* of products that are cut because of that; size 0: none yet */
 };
@@ -105,6 +112,8 @@ uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, s
 /* neither a GPU nor an accelerator */
 bool opencl_is_cpu(const struct opencl_lib *l, int index);
 bool opencl_has_extension(const struct opencl_lib *l, cl_device d, const char *name);
+/* The lanes of a wave that multiplies matrices by Intel's extension; 0: it is not there. */
+int opencl_subgroup(const struct opencl_lib *l, cl_device d);
 /* what others hold is told by AMD's drivers only */
 bool opencl_free_memory(const struct opencl_lib *l, cl_device d, uint64_t *free_p);
 
@@ -131,9 +140,13 @@ int opencl_user_kernel(struct opencl *c, const struct dev_text_launch *l, cl_ker
 		       struct err *e);
 /* Builds any text; errors name the device, the first lines of the compiler's log and the file that
  * holds all of it. */
-int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e);
+int opencl_build(struct opencl *c, const char *options, const char *text, size_t n, cl_program *p_p,
+		 struct err *e);
+/* The compiler's options for the kernels' text for activations in `t`. */
+const char *opencl_options(const struct opencl *c, enum dtype t);
 /* Under which something about this text, device and driver is kept (gpu_cache.h). */
-void opencl_key(const struct opencl *c, const char *text, size_t n, char key[GPU_KEY]);
+void opencl_key(const struct opencl *c, const char *options, const char *text, size_t n,
+		char key[GPU_KEY]);
 void opencl_programs_release(struct opencl *c);
 
 /* opencl_memory.c */
@@ -169,5 +182,8 @@ void opencl_sums_release(struct dev *d);
  * disk for each version of driver and kernels. */
 int opencl_check(struct dev *d, struct err *e);
 bool opencl_probe_f16(struct opencl *c);
+/* Once, before the first 16-bit product: whether matrix units give the right numbers. Where not, a
+ * warning says so, and plain multiply-adds are used from then on. */
+void opencl_check_matrix(struct dev *d);
 
 #endif

@@ -2,7 +2,8 @@
 /* opencl_blas.c - matrix products by CLBlast (clblast_c.h 1.x), opened at run time when it is
  * there, for float32. Those of float16 stay with the portable kernel: CLBlast adds them up in half
  * precision, which is less than dev.h promises; bfloat16 it has not got. On processors the portable
- * kernel is several times quicker, so it is not used there. HS_CLBLAST=0 turns it off, 1 on. */
+ * kernel is several times quicker, so it is not used there. HS_CLBLAST=0 turns it off, 1 on; with
+ * 2 (bench/products) it is used even where the driver ends its loops. */
 #include "dev/opencl.h"
 
 #include "base/dl.h"

@@ -5,11 +5,13 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "dev/opencl.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXT "check"
@@ -32,7 +34,7 @@ static int count_passes(struct opencl *c, struct err *e)
 	cl_kernel k = NULL;
 	cl_program p;
 	int32_t rc;
-	TRY(opencl_build(c, loops_text, strlen(loops_text), &p, e));
+	TRY(opencl_build(c, c->options, loops_text, strlen(loops_text), &p, e));
 	k = f->clCreateKernel(p, "loops", &rc);
 	if (rc == CL_SUCCESS)
 		rc = f->clSetKernelArg(k, 0, sizeof c->none, &c->none);
@@ -52,55 +54,66 @@ static int count_passes(struct opencl *c, struct err *e)
 	return opencl_failed(c, rc, "checking its loops", e);
 }
 
-/* C[m,n] = A[m,k] B[n,k]^T in whole numbers whose sums float32 holds exactly. */
-static int product(struct dev *d, float *a, float *b, struct err *e)
+/* C[m,n] = A[m,k] B[n,k]^T in whole numbers whose sums float32 holds exactly; *worst_p: how far it
+ * is from that. `v` has room for A and B. */
+static int product(struct dev *d, enum dtype t, float *v, int m, int n, int k, double *worst_p,
+		   struct err *e)
 {
-	struct opencl *c = d->priv;
-	struct dev_buf buf[3] = { { .dev = d, .size = sizeof(float) * M * K },
-				  { .dev = d, .size = sizeof(float) * N * K },
-				  { .dev = d, .size = sizeof(float) * M * N } };
-	float got[M * N];
-	double worst = 0;
+	const size_t na = (size_t)m * (size_t)k, nb = (size_t)n * (size_t)k,
+		     nc = (size_t)m * (size_t)n, size = dtype_size(t);
+	float *const a = v, *const b = v + na, *const got = b + nb;
+	void *const raw = got + nc;
+	struct dev_buf buf[3] = { { .dev = d, .size = size * na },
+				  { .dev = d, .size = size * nb },
+				  { .dev = d, .size = sizeof(float) * nc } };
 	int rc = 0, made = 0;
-	for (int i = 0; i < M * K; i++)
-		a[i] = (float)(i % 7 - 2);
-	for (int i = 0; i < N * K; i++)
-		b[i] = (float)(i % 11 - 4);
+	*worst_p = 0;
+	for (size_t i = 0; i < na; i++)
+		a[i] = (float)(i % 7) - 2;
+	for (size_t i = 0; i < nb; i++)
+		b[i] = (float)(i % 11) - 4;
 	for (; made < 3; made++)
 		TRYOUT(opencl_alloc(d, &buf[made], e));
-	TRYOUT(opencl_upload(d, DEV_REF(&buf[0], 0), a, buf[0].size, e));
-	TRYOUT(opencl_upload(d, DEV_REF(&buf[1], 0), b, buf[1].size, e));
-	const struct dev_gemm g = { .m = M,
-				    .n = N,
-				    .k = K,
+	dtype_from_f32(t, a, raw, na);
+	TRYOUT(opencl_upload(d, DEV_REF(&buf[0], 0), raw, buf[0].size, e));
+	dtype_from_f32(t, b, raw, nb);
+	TRYOUT(opencl_upload(d, DEV_REF(&buf[1], 0), raw, buf[1].size, e));
+	const struct dev_gemm g = { .m = m,
+				    .n = n,
+				    .k = k,
 				    .tb = true,
-				    .lda = K,
-				    .ldb = K,
-				    .ldc = N,
+				    .lda = k,
+				    .ldb = k,
+				    .ldc = n,
 				    .alpha = 1,
+				    .ab_dtype = t,
+				    .c_dtype = DT_F32,
 				    .a = DEV_REF(&buf[0], 0),
 				    .b = DEV_REF(&buf[1], 0),
 				    .c = DEV_REF(&buf[2], 0) };
 	TRYOUT(opencl_gemm(d, &g, e));
-	TRYOUT(opencl_download(d, got, g.c, sizeof got, e));
-	for (int i = 0; i < M; i++)
-		for (int j = 0; j < N; j++) {
-			double want = 0;
-			for (int l = 0; l < K; l++)
-				want += (double)a[i * K + l] * (double)b[j * K + l];
-			const double off = fabs((double)got[i * N + j] - want) / fabs(want);
-			if (!(off <= worst))
-				worst = off;
-		}
-	if (!(worst <= 1e-6))
-		rc = err_set(e, ERR_DEVICE,
-			     "%s (driver %s) computes a product of %dx%dx%d wrong, by %.2g of the "
-			     "right number: it is not used; install another version of the driver",
-			     c->who, c->driver, M, N, K, worst);
+	TRYOUT(opencl_download(d, got, g.c, sizeof(float) * nc, e));
+	for (size_t i = 0; i < nc; i++) {
+		const float *x = a + i / (size_t)n * (size_t)k, *y = b + i % (size_t)n * (size_t)k;
+		double want = 0;
+		for (int l = 0; l < k; l++)
+			want += (double)x[l] * (double)y[l];
+		const double off = fabs((double)got[i] - want) / fmax(fabs(want), 1);
+		if (!(off <= *worst_p))
+			*worst_p = off;
+	}
 out:
 	while (made--)
 		opencl_free(d, &buf[made]);
 	return rc;
+}
+
+static float *room(int m, int n, int k)
+{
+	const size_t most = (size_t)(m > n ? m : n) * (size_t)k;
+	return mem_array((size_t)m * (size_t)k + (size_t)n * (size_t)k + (size_t)m * (size_t)n +
+				 most,
+			 sizeof(float));
 }
 
 static int run(struct dev *d, struct err *e)
@@ -109,16 +122,64 @@ static int run(struct dev *d, struct err *e)
 	TRY(count_passes(c, e));
 	if (c->passes < INT64_MAX)
 		c->blas = false; /* it does not cut its loops */
-	float *a = mem_array(M * K, sizeof *a), *b = mem_array(N * K, sizeof *b);
-	int rc = a && b ? product(d, a, b, e) : err_nomem(e, sizeof *a * M * K, "a check");
-	mem_free(a);
-	mem_free(b);
+	float *v = room(M, N, K);
+	double worst = 0;
+	int rc = v ? product(d, DT_F32, v, M, N, K, &worst, e)
+		   : err_nomem(e, sizeof *v * M * K, "a check");
+	mem_free(v);
+	if (rc == 0 && !(worst <= 1e-6))
+		rc = err_set(e, ERR_DEVICE,
+			     "%s (driver %s) computes a product of %dx%dx%d wrong, by %.2g of the "
+			     "right number: it is not used; install another version of the driver",
+			     c->who, c->driver, M, N, K, worst);
 	return rc;
+}
+
+/* A product of every shape of tiles, at sizes that do not fill them. */
+static int check_matrix(struct dev *d, struct err *e)
+{
+	enum { TM = 140, TN = 150, TK = 72 };
+	struct opencl *c = d->priv;
+	float *v = room(TM, TN, TK);
+	int rc = v ? 0 : err_nomem(e, sizeof *v * TM * TK, "a check");
+	for (enum dtype t = DT_BF16; t <= DT_F16 && rc == 0; t++) {
+		double worst = 0;
+		for (int i = 0; i < GPU_SHAPES && rc == 0 && worst <= 1e-6; i++) {
+			c->shape[t] = i;
+			rc = product(d, t, v, i ? TM : 24, TN, TK, &worst, e);
+		}
+		c->shape[t] = -1;
+		if (rc == 0 && !(worst <= 1e-6))
+			rc = err_set(e, ERR_DEVICE,
+				     "a product of %s comes out wrong, by %.2g of the right number",
+				     dtype_name(t), worst);
+	}
+	mem_free(v);
+	return rc;
+}
+
+void opencl_check_matrix(struct dev *d)
+{
+	struct opencl *c = d->priv;
+	struct err e = { 0 };
+	if (!c->subgroup || c->matrix_tried)
+		return;
+	c->matrix_tried = true;
+	if (check_matrix(d, &e) == 0 || c->lost)
+		return;
+	log_warn("%s (driver %s): its matrix units are not used, so 16-bit formats are slow "
+		 "(another "
+		 "version of the driver may do it, HS_OPENCL_MATRIX=0 keeps this quiet): %s",
+		 c->who, c->driver, e.msg);
+	opencl_programs_release(c);
+	c->subgroup = 0;
 }
 
 int opencl_check(struct dev *d, struct err *e)
 {
 	struct opencl *c = d->priv;
+	const char *own = getenv("HS_CLBLAST");
+	const bool always = c->blas && own && !strcmp(own, "2");
 	struct buf text = BUF_INIT, known = BUF_INIT;
 	char key[GPU_KEY], line[64];
 	long long passes = 0;
@@ -127,7 +188,7 @@ int opencl_check(struct dev *d, struct err *e)
 	buf_addf(&text, "%d %d", c->blas, PASSES);
 	gpu_text(DT_F32, &text);
 	TRYOUT(buf_ok(&text, e));
-	opencl_key(c, text.p, text.n, key);
+	opencl_key(c, c->options, text.p, text.n, key);
 	if (gpu_cache_get(key, EXT, &known) && known.n < sizeof line) {
 		memcpy(line, known.p, known.n);
 		line[known.n] = 0;
@@ -141,6 +202,7 @@ int opencl_check(struct dev *d, struct err *e)
 	const int n = snprintf(line, sizeof line, "right, %lld passes", (long long)c->passes);
 	gpu_cache_put(key, EXT, line, (size_t)n);
 out:
+	c->blas |= always && rc == 0;
 	buf_release(&text);
 	buf_release(&known);
 	return rc;
@@ -199,7 +261,7 @@ bool opencl_probe_f16(struct opencl *c)
 	double full = 0, part = 0;
 	cl_program p;
 	if (!opencl_has_extension(c->lib, c->at.device, "cl_khr_fp16") ||
-	    opencl_build(c, text, strlen(text), &p, &ignored) < 0)
+	    opencl_build(c, c->options, text, strlen(text), &p, &ignored) < 0)
 		return false;
 	const bool ran = time_chain(c, p, "full", &full) && time_chain(c, p, "part", &part);
 	c->lib->f.clReleaseProgram(p);

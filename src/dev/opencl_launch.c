@@ -3,6 +3,7 @@
  * the driver would end too early is refused; a product is cut into pieces that it runs. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "dev/gpu_tune.h"
 #include "dev/opencl.h"
 
@@ -133,10 +134,25 @@ static int portable_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	if (gpu_tune_asks(g, *best)) {
 		struct buf text = BUF_INIT;
 		gpu_text(g->ab_dtype, &text);
-		opencl_key(c, text.p, text.n, key);
+		opencl_key(c, opencl_options(c, g->ab_dtype), text.p, text.n, key);
 		buf_release(&text);
 	}
 	return gemm_in(d, g, gpu_tune(d, g, key, gemm_in, best), e);
+}
+
+/* Said once of a 16-bit dtype on a card without matrix units, when a training computes in it: a
+ * probe makes fewer products. */
+static void say_slow(struct dev *d, enum dtype t)
+{
+	enum { PROBES = 256 };
+	struct opencl *c = d->priv;
+	if (t == DT_F32 || c->subgroup || opencl_is_cpu(c->lib, d->index) ||
+	    c->products[t] > PROBES || ++c->products[t] <= PROBES)
+		return;
+	log_warn("%s (driver %s): the driver has no extension for matrix units that is known here "
+		 "(cl_intel_subgroup_matrix_multiply_accumulate), so products of %s are no faster "
+		 "than those of float32",
+		 c->who, c->driver, dtype_name(t));
 }
 
 int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
@@ -145,6 +161,7 @@ int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	if (g->ab_dtype > DT_F16 || (g->c_dtype != g->ab_dtype && g->c_dtype != DT_F32))
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s",
 			       dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
+	say_slow(d, g->ab_dtype);
 	TRY(opencl_use(c, g->a.buf, e));
 	TRY(opencl_use(c, g->b.buf, e));
 	TRY(opencl_use(c, g->c.buf, e));

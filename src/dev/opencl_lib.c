@@ -86,6 +86,22 @@ uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, s
 	return l->f.clGetDeviceInfo(d, what, sizeof v, &v, NULL) == CL_SUCCESS ? v : 0;
 }
 
+int opencl_subgroup(const struct opencl_lib *l, cl_device d)
+{
+	size_t size[16] = { 0 }, got = 0, least = 0;
+	const char *own = getenv("HS_OPENCL_MATRIX");
+	if ((own && !strcmp(own, "0")) ||
+	    !opencl_has_extension(l, d, "cl_intel_subgroup_matrix_multiply_accumulate") ||
+	    opencl_number(l, d, CL_DEVICE_LOCAL_MEM_SIZE, 8) < OPENCL_TILES_LOCAL ||
+	    l->f.clGetDeviceInfo(d, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof size, size, &got) !=
+		    CL_SUCCESS)
+		return 0;
+	for (size_t i = 0; i < got / sizeof *size && i < ARRAY_LEN(size); i++)
+		if (!least || size[i] < least)
+			least = size[i];
+	return least == 8 || least == 16 ? (int)least : 0;
+}
+
 bool opencl_is_cpu(const struct opencl_lib *l, int index)
 {
 	const uint64_t type = opencl_number(l, l->place[index].device, CL_DEVICE_TYPE, 8);

@@ -12,18 +12,24 @@
 #define EXT "cl"
 #define LOG_MOST ((size_t)4 << 20)
 
-void opencl_key(const struct opencl *c, const char *text, size_t n, char key[GPU_KEY])
+void opencl_key(const struct opencl *c, const char *options, const char *text, size_t n,
+		char key[GPU_KEY])
 {
 	char version[128] = "", platform[256] = "";
 	opencl_text(c->lib, c->at.device, CL_DEVICE_VERSION, version, sizeof version);
 	c->lib->f.clGetPlatformInfo(c->at.platform, CL_PLATFORM_VERSION, sizeof platform - 1,
 				    platform, NULL);
-	const char *const part[] = { c->options, c->name, c->vendor, c->driver, version, platform };
+	const char *const part[] = { options, c->name, c->vendor, c->driver, version, platform };
 	gpu_cache_key(part, ARRAY_LEN(part), text, n, key);
 }
 
+const char *opencl_options(const struct opencl *c, enum dtype t)
+{
+	return c->subgroup && t != DT_F32 ? c->tile_options : c->options;
+}
+
 /* A program from the cache, NULL when it is not there, damaged, or refused by the driver. */
-static cl_program cached(struct opencl *c, const char *key)
+static cl_program cached(struct opencl *c, const char *options, const char *key)
 {
 	struct buf b = BUF_INIT;
 	cl_program p = NULL;
@@ -33,7 +39,7 @@ static cl_program cached(struct opencl *c, const char *key)
 		p = c->lib->f.clCreateProgramWithBinary(c->context, 1, &c->at.device, &b.n, &bytes,
 							&status, &rc);
 		if (rc != CL_SUCCESS || status != CL_SUCCESS ||
-		    c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL) !=
+		    c->lib->f.clBuildProgram(p, 1, &c->at.device, options, NULL, NULL) !=
 			    CL_SUCCESS) {
 			if (p)
 				c->lib->f.clReleaseProgram(p);
@@ -76,19 +82,20 @@ static int build_failed(struct opencl *c, cl_program p, int32_t code, const char
 		       c->driver, opencl_error(code), line);
 }
 
-int opencl_build(struct opencl *c, const char *text, size_t n, cl_program *p_p, struct err *e)
+int opencl_build(struct opencl *c, const char *options, const char *text, size_t n, cl_program *p_p,
+		 struct err *e)
 {
 	char key[GPU_KEY];
 	int32_t rc;
-	opencl_key(c, text, n, key);
-	*p_p = cached(c, key);
+	opencl_key(c, options, text, n, key);
+	*p_p = cached(c, options, key);
 	if (*p_p)
 		return 0;
 	cl_program p = c->lib->f.clCreateProgramWithSource(c->context, 1, &text, &n, &rc);
 	if (rc != CL_SUCCESS)
 		return err_set(e, ERR_DEVICE, "%s does not accept the kernels: %s", c->who,
 			       opencl_error(rc));
-	rc = c->lib->f.clBuildProgram(p, 1, &c->at.device, c->options, NULL, NULL);
+	rc = c->lib->f.clBuildProgram(p, 1, &c->at.device, options, NULL, NULL);
 	if (rc != CL_SUCCESS) {
 		build_failed(c, p, rc, key, e);
 		c->lib->f.clReleaseProgram(p);
@@ -107,7 +114,8 @@ int opencl_kernel(struct opencl *c, enum gpu_entry n, enum dtype t, cl_kernel *k
 		gpu_text(t, &b);
 		int r = buf_ok(&b, e);
 		if (r == 0)
-			r = opencl_build(c, b.p, b.n, &c->built[t].program, e);
+			r = opencl_build(c, opencl_options(c, t), b.p, b.n, &c->built[t].program,
+					 e);
 		buf_release(&b);
 		if (r < 0)
 			return r;
@@ -145,7 +153,7 @@ static int user_of(struct opencl *c, const struct dev_text *text, enum dtype t,
 	gpu_user_text(t, text, false, &b);
 	int rc = buf_ok(&b, e);
 	if (rc == 0)
-		rc = opencl_build(c, b.p, b.n, &u->program, e);
+		rc = opencl_build(c, c->options, b.p, b.n, &u->program, e);
 	buf_release(&b);
 	if (rc < 0) {
 		mem_free(u);
@@ -196,4 +204,5 @@ void opencl_programs_release(struct opencl *c)
 		if (c->built[t].program)
 			c->lib->f.clReleaseProgram(c->built[t].program);
 	}
+	memset(c->built, 0, sizeof c->built);
 }

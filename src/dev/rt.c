@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rt.c - see rt.h: opening a driver and a device, what it can do. Each file uses those before it:
- * rt_queue.c waiting, rt_graph.c work and graphs of it, rt_memory.c memory and transfers,
- * rt_program.c compiled kernels, rt_launch.c launches and products, this one. */
+ * rt_queue.c waiting, rt_graph.c work and graphs of it, rt_far.c other processes' cards,
+ * rt_memory.c memory and transfers, rt_program.c compiled kernels, rt_launch.c launches and
+ * products, this one. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -173,6 +174,8 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	c->f = &v->lib->f;
 	pthread_mutex_init(&c->pin_lock, NULL);
 	c->limit = (int64_t)(dev_time_limit() * 1e9);
+	const char *ipc = getenv("HS_DEVICE_IPC");
+	c->far_off = ipc && !strcmp(ipc, "0");
 	for (int t = 0; t < RT_TYPES; t++)
 		c->shape[t] = -1;
 	d->priv = c;

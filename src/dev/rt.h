@@ -41,6 +41,11 @@ enum {
 #define RT_MARK_FLOPS 1e11    /* or as much work in products */
 #define RT_TYPES (DT_F16 + 1) /* dtypes of activations */
 
+/* Of memory, for another process; passed by value. */
+struct rt_handle {
+	char bytes[64];
+};
+
 /* Handles are pointers, device addresses 64 bits, results ints, in both. */
 struct rt_functions {
 	int (*init)(unsigned);
@@ -81,6 +86,10 @@ struct rt_functions {
 	int (*graph_launch)(void *, void *);
 	int (*graph_free)(void *); /* of what can be launched */
 	int (*made_free)(void *);  /* of what was captured */
+	/* MAY */
+	int (*ipc_get)(struct rt_handle *, uint64_t);
+	int (*ipc_open)(uint64_t *, struct rt_handle, unsigned);
+	int (*ipc_close)(uint64_t);
 	/* CUDA only */
 	int (*context)(void **, int);
 	int (*context_set)(void *);
@@ -140,8 +149,8 @@ struct rt_lib {
 };
 
 struct rt_block {
-	uint64_t at; /* address on the device */
-	size_t size;
+	uint64_t at;        /* address on the device */
+	size_t size, asked; /* asked: bytes that its user wants */
 	/* the last work of the compute and of the copy stream that names it */
 	uint64_t used, copied;
 	struct rt_block *next; /* among those that nobody uses */
@@ -192,14 +201,23 @@ struct rt {
 	struct rt_pinned { /* memory of the host's that the driver knows */
 		char *p;
 		size_t n;
-	} * pinned; /* [npinned] */
+		struct rt_far *far; /* NULL: no card is at the other end */
+	} * pinned;                 /* [npinned] */
 	size_t npinned, pinned_cap;
-	uint64_t direct;    /* bytes that went to or from it */
+	uint64_t direct; /* bytes that went to or from it */
+	/* Copies between cards of two processes (rt_far.c): turned off, a refusal has been said */
+	bool far_off, far_said;
+	uint64_t far_bytes, far_lent; /* moved so; memory that other processes see */
+	struct rt_lent *lent;
+	void *far_event;
+	char *far_host;
+	uint64_t far_scratch;
 	uint64_t busy_at;   /* `launched` when busy_event was recorded */
 	int64_t busy_since; /* clock_now() of the first time it was asked for */
 
 	struct rt_block *spare;
 	uint64_t held, held_peak; /* bytes taken from the driver, in use or spare */
+	uint64_t loose; /* what the driver took for blocks in use beyond what was asked for */
 
 	struct {
 		void *module;
@@ -228,6 +246,23 @@ int rt_enter(struct rt *c, struct err *e);
 int rt_queued(struct rt *c, double flops, struct err *e);
 /* 1: something on the compute stream has not run; 0: all has; or an error */
 int rt_under_way(struct rt *c, struct err *e);
+
+/* rt_far.c: tensors from card to card of two processes, beside the memory that both share. */
+struct rt_far;
+/* For shared memory that has become known; NULL: there is nothing to be had. From any thread. */
+struct rt_far *rt_far_new(struct rt *c, void *p, size_t n);
+/* 1: instead of to `at` in the shared memory, the tensor goes to this address of the card's own; 0:
+ * through the shared memory. */
+int rt_far_send(struct rt *c, struct rt_far *f, void *at, size_t size, uint64_t *to_p,
+		struct err *e);
+/* How many of the bytes that should be at `at` are at an address of the other card's instead; what
+ * is behind them is at its place. */
+int rt_far_receive(struct rt *c, struct rt_far *f, const void *at, size_t size, uint64_t *from_p,
+		   size_t *far_p, struct err *e);
+/* Before the memory is unmapped, from any thread; NULL is allowed. `well`: the driver can be told
+ * things. */
+void rt_far_free(struct rt *c, struct rt_far *f, bool well);
+void rt_far_release(struct rt *c, bool well); /* at the end, behind those */
 
 /* rt_memory.c */
 int rt_alloc(struct dev *d, struct dev_buf *b, struct err *e);

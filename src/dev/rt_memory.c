@@ -3,7 +3,9 @@
  *
  * Blocks that are freed are kept and used again for requests that fill at least 8/9 of them, in the
  * order of the streams, without the driver; when the driver has none left they are given back
- * first. */
+ * first. What such requests leave of their blocks is LOOSE of the card's memory at most. Drivers
+ * map pieces of 2 MiB wherever they lie, so memory that is free is never too scattered; and a job
+ * whose buffers fit beside that part gets them in any order. */
 #include "dev/rt.h"
 
 #include "base/err.h"
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #define SMALL ((size_t)1 << 20)
+enum { LOOSE = 128 /* a part of so many */ };
 
 /* Sizes are rounded so that equal uses find each other. */
 static size_t rounded(size_t n)
@@ -20,16 +23,27 @@ static size_t rounded(size_t n)
 	return (n + step - 1) / step * step;
 }
 
+/* What a driver takes for n bytes. */
+static size_t pieces(size_t n)
+{
+	const size_t step = (size_t)2 << 20;
+	return n < SMALL ? n : (n + step - 1) / step * step;
+}
+
 static struct rt_block *reuse(struct rt *c, size_t n)
 {
 	struct rt_block **best = NULL;
 	for (struct rt_block **p = &c->spare; *p; p = &(*p)->next)
 		if ((*p)->size >= n && (*p)->size - n <= n / 8 &&
+		    c->loose + pieces((*p)->size) - pieces(n) <= c->mem_total / LOOSE &&
 		    (!best || (*p)->size < (*best)->size))
 			best = p;
 	struct rt_block *b = best ? *best : NULL;
-	if (b)
+	if (b) {
 		*best = b->next;
+		b->asked = n;
+		c->loose += pieces(b->size) - pieces(n);
+	}
 	return b;
 }
 
@@ -115,7 +129,7 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 						: rt_failed(c, code, "taking memory", e);
 	}
 	b->at = at;
-	b->size = n;
+	b->size = b->asked = n;
 	c->held += n;
 	if (c->held > c->held_peak)
 		c->held_peak = c->held;
@@ -125,6 +139,7 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 
 void rt_give(struct rt *c, struct rt_block *b)
 {
+	c->loose -= pieces(b->size) - pieces(b->asked);
 	b->next = c->spare;
 	c->spare = b;
 }
@@ -144,14 +159,19 @@ void rt_free(struct dev *d, struct dev_buf *b) { rt_give(d->priv, rt_block_of(b)
 
 /* ---- memory of the host's that the driver knows ---- */
 
-static bool is_pinned(struct rt *c, const void *p, size_t n)
+/* *far_p: the other end's card, NULL: there is none. */
+static bool is_pinned(struct rt *c, const void *p, size_t n, struct rt_far **far_p)
 {
 	const char *at = p;
 	bool is = false;
+	*far_p = NULL;
 	pthread_mutex_lock(&c->pin_lock);
-	for (size_t i = 0; i < c->npinned && !is; i++)
+	for (size_t i = 0; i < c->npinned && !is; i++) {
 		is = at >= c->pinned[i].p && n <= c->pinned[i].n &&
 		     (size_t)(at - c->pinned[i].p) <= c->pinned[i].n - n;
+		if (is)
+			*far_p = c->pinned[i].far;
+	}
 	pthread_mutex_unlock(&c->pin_lock);
 	return is;
 }
@@ -165,7 +185,7 @@ bool rt_pin(struct dev *d, void *p, size_t n)
 	ok = ok && mem_grow(&c->pinned, &c->pinned_cap, c->npinned + 1, sizeof *c->pinned) &&
 	     c->f->host_register(p, n, 0) == RT_OK;
 	if (ok)
-		c->pinned[c->npinned++] = (struct rt_pinned){ p, n };
+		c->pinned[c->npinned++] = (struct rt_pinned){ p, n, rt_far_new(c, p, n) };
 	pthread_mutex_unlock(&c->pin_lock);
 	return ok;
 }
@@ -178,6 +198,7 @@ void rt_unpin(struct dev *d, void *p)
 	pthread_mutex_lock(&c->pin_lock);
 	for (size_t i = 0; i < c->npinned; i++)
 		if (c->pinned[i].p == p) {
+			rt_far_free(c, c->pinned[i].far, well);
 			c->pinned[i] = c->pinned[--c->npinned];
 			if (well)
 				c->f->host_unregister(p);
@@ -188,8 +209,12 @@ void rt_unpin(struct dev *d, void *p)
 
 void rt_pins_release(struct rt *c, bool well)
 {
-	for (size_t i = 0; i < c->npinned && well; i++)
-		c->f->host_unregister(c->pinned[i].p);
+	for (size_t i = 0; i < c->npinned; i++) {
+		rt_far_free(c, c->pinned[i].far, well);
+		if (well)
+			c->f->host_unregister(c->pinned[i].p);
+	}
+	rt_far_release(c, well);
 	mem_free(c->pinned);
 	c->pinned = NULL;
 	c->npinned = c->pinned_cap = 0;
@@ -309,12 +334,25 @@ static int mark_slot(struct rt *c, int i, struct err *e)
 	return 0;
 }
 
-/* The caller's memory is his again at return, so the card must have read it. */
-static int upload_from(struct rt *c, struct dev_ref dst, const void *src, size_t n, struct err *e)
+/* The caller's memory is his again at return, so the card must have read it. `far`: it may lie on
+ * another process's card. */
+static int upload_from(struct rt *c, struct dev_ref dst, const void *src, size_t n,
+		       struct rt_far *far, struct err *e)
 {
+	uint64_t from = 0;
+	size_t there = 0;
 	int i;
 	TRY(take_slot(c, &i, e));
-	TRY(rt_failed(c, c->f->upload(rt_address(dst), src, n, c->copy), "upload", e));
+	if (far)
+		TRY(rt_far_receive(c, far, src, n, &from, &there, e));
+	if (there)
+		TRY(rt_failed(c, c->f->copy(rt_address(dst), from, there, c->copy), "copy", e));
+	if (there < n)
+		TRY(rt_failed(c,
+			      c->f->upload(rt_address(dst) + there, (const char *)src + there,
+					   n - there, c->copy),
+			      "upload", e));
+	c->far_bytes += there;
 	TRY(mark_slot(c, i, e));
 	rt_block_of(dst.buf)->copied = ++c->copies;
 	c->direct += n;
@@ -327,12 +365,13 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 {
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(dst.buf);
+	struct rt_far *far;
 	TRY(rt_enter(c, e));
 	TRY(rt_flush(c, e));
 	TRY(keep_for_download(c, b, e));
 	TRY(after_kernels(c, b, e));
-	if (n >= RT_DIRECT && is_pinned(c, src, n))
-		return upload_from(c, dst, src, n, e);
+	if (n >= RT_DIRECT && is_pinned(c, src, n, &far))
+		return upload_from(c, dst, src, n, far, e);
 	for (size_t at = 0; at < n; at += RT_PIECE) {
 		const size_t some = n - at < RT_PIECE ? n - at : RT_PIECE;
 		int i;
@@ -350,6 +389,8 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 {
 	struct rt *c = d->priv;
 	struct rt_block *b = rt_block_of(src.buf);
+	struct rt_far *far;
+	uint64_t to = 0;
 	TRY(rt_enter(c, e));
 	TRY(rt_flush(c, e));
 	TRY(rt_downloaded(c, e));
@@ -359,12 +400,19 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 		.b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind
 	};
 	b->copied = ++c->copies;
-	if (n < RT_DIRECT || !is_pinned(c, dst, n))
+	if (n < RT_DIRECT || !is_pinned(c, dst, n, &far))
 		return ask(c, e);
+	const int there = far ? rt_far_send(c, far, dst, n, &to, e) : 0;
+	if (there < 0)
+		return there;
 	c->down.direct = true;
 	c->down.asked = n;
 	c->direct += n;
-	TRY(rt_failed(c, c->f->download(dst, c->down.src, n, c->copy), "download", e));
+	c->far_bytes += there ? n : 0;
+	TRY(rt_failed(c,
+		      there ? c->f->copy(to, c->down.src, n, c->copy)
+			    : c->f->download(dst, c->down.src, n, c->copy),
+		      "download", e));
 	return rt_failed(c, c->f->event_record(c->back[0].event, c->copy), "queueing", e);
 }
 

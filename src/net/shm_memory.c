@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/note.h"
 
 #define PAGE 4096
-#define WORD 64 /* bytes at the end of a buffer, for the word that says whose it is */
+#define WORD NOTE_WORD /* bytes at the end of a buffer, for the word that says whose it is */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 #define TMPFS 0x01021994
 
@@ -195,6 +196,7 @@ static struct shm_buffer *make(struct shm_out *s, uint64_t size)
 	*b = (struct shm_buffer){ .of = s, .size = size, .number = k, .fd = fd };
 	struct net_buffer_head *h = (struct net_buffer_head *)(void *)(p + PAGE - NET_BUFFER_HEAD);
 	*h = (struct net_buffer_head){ .back = back, .owner = b };
+	note_begin(p + PAGE, size);
 	b->pinned = pins_in(s->pins, p + PAGE, size);
 	s->at[k] = b;
 	s->named[k] = true;
@@ -205,7 +207,7 @@ static struct shm_buffer *make(struct shm_out *s, uint64_t size)
 /* Sizes in four steps between powers of two, so that a buffer fits the next message too. */
 static uint64_t size_for(size_t n)
 {
-	uint64_t all = (uint64_t)n + WORD, step = PAGE;
+	uint64_t all = (uint64_t)n + NOTE_BYTES, step = PAGE;
 	while (step * 8 < all)
 		step *= 2;
 	return (all + step - 1) / step * step;

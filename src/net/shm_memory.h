@@ -4,7 +4,8 @@
  *
  * Each buffer is a memfd of its own, sealed so that nobody can change its size. The side that sends
  * makes it, fills it, and gives its descriptor to the other side once; both map it and close the
- * descriptor, so nothing has a name and nothing outlives the two. The last 64 bytes hold a word
+ * descriptor, so nothing has a name and nothing outlives the two. The last bytes are a note for the
+ * devices at both ends (base/note.h); the last 64 of them hold a word
  * that is 1 while the message is the receiver's; it sets it to 0 when its user is done, and the
  * sender, who asks now and then, uses the buffer again. The sender reads nothing else that the
  * receiver can write, and a false word only spoils messages to that receiver. The receiver reads

@@ -3,7 +3,7 @@
  * fake_rt.c. HS_T is the dtype. A work-group is 128 fibers on one thread. They switch at barriers
  * and where the lanes of a wave wait for each other, so what __shared__ holds can be static.
  * FAKE_TEXT names a file with a text that is not the program's own: then this is that text alone.
- * FAKE_CARD names a card with matrix units by its architecture, as the compilers' own macro does:
+ * FAKE_CARD: a card with matrix units, named by its compiler's macro, or by the host's:
  * then this is attention and products alone, as the text has them for that card (fake_tiles.h). */
 #include <math.h>
 #include <stdbool.h>
@@ -68,6 +68,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #endif
 #include "dev/kernel/tile_nvidia.k"
 #include "dev/kernel/tile_amd.k"
+#include "dev/kernel/tile_intel.k"
 #include "dev/kernel/tile_common.k"
 #define DT 64
 #include "dev/kernel/attn.k"

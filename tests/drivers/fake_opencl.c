@@ -13,6 +13,7 @@
  *   refuse=N    the Nth buffer and all later ones are refused
  *   wrong=K     products over K columns come out wrong
  *   attention=N attention takes N times as long: the rest of the time the host sleeps
+ *   intel=N     every device says that it has Intel's matrix units, with sub-groups from N lanes on
  *
  * Built without FAKE it is a library that lacks all functions. */
 #ifdef FAKE
@@ -55,7 +56,19 @@ int32_t clGetDeviceIDs(cl_platform p, uint64_t type, uint32_t most, cl_device *d
 
 int32_t clGetDeviceInfo(cl_device d, uint32_t what, size_t size, void *to, size_t *got)
 {
-	const int32_t rc = REAL(clGetDeviceInfo)(d, what, size, to, got);
+	static const char matrix[] = " cl_intel_subgroup_matrix_multiply_accumulate";
+	int32_t rc = REAL(clGetDeviceInfo)(d, what, size, to, got);
+	const long lanes = fault("intel");
+	if (lanes > 0 && what == CL_DEVICE_EXTENSIONS && to)
+		strcat(to, matrix);
+	if (lanes > 0 && what == CL_DEVICE_EXTENSIONS && got)
+		*got += sizeof matrix;
+	if (lanes > 0 && what == CL_DEVICE_SUB_GROUP_SIZES_INTEL && size >= 2 * sizeof(size_t)) {
+		const size_t sizes[] = { 32, (size_t)lanes };
+		memcpy(to, sizes, sizeof sizes);
+		*got = sizeof sizes;
+		rc = CL_SUCCESS;
+	}
 	const long mib = fault("memory");
 	if (rc == CL_SUCCESS && to && what == CL_DEVICE_TYPE && fault("gpu") >= 0)
 		*(uint64_t *)to = CL_DEVICE_TYPE_GPU;

@@ -24,6 +24,8 @@
  *   asked=N       an event has not happened when it is asked for the first N times (3)
  *   full          a launch finds no memory, once
  *   noregister    no memory of the host's is registered
+ *   noipc  ipcrefused  ipcwrong  memory has no handles for other processes, cannot be opened by
+ *                 them, other bytes are read there
  *   volta         the CUDA compiler makes code for sm_70 too
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
@@ -39,6 +41,7 @@
 #include "entry_sig.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -67,7 +70,8 @@ enum {
 };
 
 #define EXPORT __attribute__((visibility("default")))
-/* FAKE_HIP: another AMD card than this one */
+/* FAKE_HIP: another AMD card than this one. FAKE_TILES: the kernels for the matrix units of a card
+ * of another maker (intel8, intel16) run on this one. */
 static const char *card_hip(void)
 {
 	const char *s = getenv("FAKE_HIP");
@@ -84,34 +88,7 @@ static long fault(const char *word, long otherwise)
 	return otherwise;
 }
 
-/* ---- whose thread, whose device ---- */
-enum { CUDA, HIP, DEVICES = 16 };
-static _Thread_local int api, cuda_device = -1, hip_device;
-static int retained[DEVICES], generation[DEVICES];
-
-/* What a handle belongs to. When everybody has given back a context of CUDA, it is gone with its
- * handles. Asking for it again makes a new one. */
-struct owner {
-	int api, device, generation;
-};
-
-static int device_now(void) { return api == CUDA ? cuda_device : hip_device; }
-static struct owner owner_now(void)
-{
-	const int d = device_now();
-	return (struct owner){ api, d, d >= 0 ? generation[d] : -1 };
-}
-
-/* The driver's answer to a use of something that belongs to `o`, now. */
-static int owned(struct owner o)
-{
-	const struct owner now = owner_now();
-	if (now.device < 0 || (api == CUDA && !retained[now.device]))
-		return NO_CONTEXT;
-	return o.api == now.api && o.device == now.device && o.generation == now.generation
-		       ? OK
-		       : BAD_HANDLE;
-}
+#include "fake_contexts.h"
 
 static int64_t now_ms(void)
 {
@@ -130,6 +107,7 @@ struct op {
 	char *to;
 	const char *from;
 	size_t n;
+	bool wrong; /* other bytes arrive */
 	unsigned value;
 	struct stream *stream; /* to wait for */
 	uint64_t at;
@@ -386,7 +364,9 @@ static int run_until(struct stream *s, uint64_t at)
 		const int bad = trouble(o, s->owner);
 		if (bad)
 			return bad;
-		if (o->kind == COPY)
+		if (o->kind == COPY && o->wrong)
+			memset(o->to, 0x5a, o->n);
+		else if (o->kind == COPY)
 			memcpy(o->to, o->from, o->n);
 		else if (o->kind == FILL8)
 			memset(o->to, (int)o->value, o->n);
@@ -443,242 +423,7 @@ static bool meanwhile(void)
 	return true;
 }
 
-/* ---- memory ---- */
-#define GUARD ((size_t)64 << 10)
-static struct piece {
-	char *at, *base;
-	size_t n;
-	struct owner owner;
-	struct piece *next;
-} * pieces, *pinned;
-static size_t held[2][DEVICES]; /* by api and device, in pieces of 2 MiB for large blocks */
-
-static size_t granules(size_t n)
-{
-	const size_t step = n < (size_t)1 << 20 ? 512 : (size_t)2 << 20;
-	return (n + step - 1) / step * step;
-}
-
-static void check_guards(const struct piece *p)
-{
-	for (size_t i = 0; i < GUARD; i++)
-		if ((unsigned char)p->base[i] != 0xa5 || (unsigned char)p->at[p->n + i] != 0xa5) {
-			fprintf(stderr, "fake_rt: a piece of %zu bytes was written beside\n", p->n);
-			abort();
-		}
-}
-
-static bool inside(uint64_t at, size_t n)
-{
-	for (const struct piece *p = pieces; p; p = p->next)
-		if (at >= (uint64_t)(uintptr_t)p->at && at + n <= (uint64_t)(uintptr_t)p->at + p->n)
-			return true;
-	return false;
-}
-
-static size_t total(void) { return (size_t)fault("memory", 1024) << 20; }
-static size_t others(void) { return (size_t)fault("others", 0) << 20; }
-
-static int x_memory(uint64_t *at, size_t n)
-{
-	const int d = device_now();
-	if (d < 0 || (api == CUDA && !retained[d]))
-		return NO_CONTEXT;
-	if (!meanwhile())
-		return UNSUPPORTED;
-	if (held[api][d] + others() + granules(n) > total())
-		return OUT_OF_MEMORY;
-	struct piece *p = malloc(sizeof *p);
-	*p = (struct piece){ .base = aligned_alloc(4096, (n + 2 * GUARD + 4095) / 4096 * 4096),
-			     .n = n,
-			     .owner = owner_now(),
-			     .next = pieces };
-	p->at = p->base + GUARD;
-	memset(p->base, 0xa5, GUARD);
-	memset(p->at, 0xff, n); /* fresh memory holds NaN */
-	memset(p->at + n, 0xa5, GUARD);
-	pieces = p;
-	held[api][d] += granules(n);
-	*at = (uint64_t)(uintptr_t)p->at;
-	return OK;
-}
-
-static int x_memory_free(uint64_t at)
-{
-	run_all();
-	for (struct piece **p = &pieces; *p; p = &(*p)->next)
-		if ((uint64_t)(uintptr_t)(*p)->at == at) {
-			struct piece *gone = *p;
-			const int rc = owned(gone->owner);
-			if (rc)
-				return rc;
-			check_guards(gone);
-			*p = gone->next;
-			held[gone->owner.api][gone->owner.device] -= granules(gone->n);
-			free(gone->base);
-			free(gone);
-			return OK;
-		}
-	return INVALID;
-}
-
-static int x_memory_info(size_t *left, size_t *all)
-{
-	const int d = device_now();
-	if (d < 0 || (api == CUDA && !retained[d]))
-		return NO_CONTEXT;
-	*all = total();
-	*left = total() > others() + held[api][d] ? total() - others() - held[api][d] : 0;
-	if (fault("free", 0))
-		*left = (size_t)fault("free", 0) << 20;
-	return OK;
-}
-
-static int x_pinned(void **p, size_t n, unsigned flags)
-{
-	if (device_now() < 0 || flags)
-		return NO_CONTEXT;
-	struct piece *x = malloc(sizeof *x);
-	*x = (struct piece){ .at = malloc(n), .n = n, .next = pinned };
-	pinned = x;
-	*p = x->at;
-	return OK;
-}
-
-static int x_pinned_free(void *at)
-{
-	run_all();
-	for (struct piece **p = &pinned; *p; p = &(*p)->next)
-		if ((*p)->at == at) {
-			struct piece *gone = *p;
-			*p = gone->next;
-			free(gone->at);
-			free(gone);
-			return OK;
-		}
-	return INVALID;
-}
-
-/* Memory of the caller's: whole pages, mapped, once; and it is still mapped when it goes. Threads
- * of links register and unregister while others use their devices. */
-static struct piece *registered;
-static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
-
-static void must_be_mapped(void *at, size_t n)
-{
-	static const char text[] = "stand-in: registered memory is not mapped any more\n";
-	if (msync(at, n, MS_ASYNC) == 0)
-		return;
-	if (write(2, text, sizeof text - 1) > 0)
-		abort();
-}
-
-static int x_register(void *at, size_t n, unsigned flags)
-{
-	if (device_now() < 0 || flags)
-		return NO_CONTEXT;
-	if ((uintptr_t)at % 4096 || !n || n % 4096)
-		return INVALID;
-	if (fault("noregister", 0))
-		return OUT_OF_MEMORY;
-	must_be_mapped(at, n);
-	pthread_mutex_lock(&registering);
-	bool twice = false;
-	for (const struct piece *p = registered; p; p = p->next)
-		twice |= (char *)at < (char *)p->at + p->n && (char *)p->at < (char *)at + n;
-	if (!twice) {
-		struct piece *x = malloc(sizeof *x);
-		*x = (struct piece){ .at = at, .n = n, .next = registered };
-		registered = x;
-	}
-	pthread_mutex_unlock(&registering);
-	return twice ? INVALID : OK;
-}
-
-static int x_unregister(void *at)
-{
-	if (device_now() < 0)
-		return NO_CONTEXT;
-	run_all();
-	struct piece *gone = NULL;
-	pthread_mutex_lock(&registering);
-	for (struct piece **p = &registered; *p && !gone; p = gone ? p : &(*p)->next)
-		if ((*p)->at == at) {
-			gone = *p;
-			must_be_mapped(gone->at, gone->n);
-			*p = gone->next;
-		}
-	pthread_mutex_unlock(&registering);
-	const bool was = gone;
-	free(gone);
-	return was ? OK : INVALID;
-}
-
-static bool is_pinned(const char *at, size_t n)
-{
-	bool found = false;
-	pthread_mutex_lock(&registering);
-	for (const struct piece *p = registered; p && !found; p = p->next) {
-		must_be_mapped(p->at, p->n);
-		found = at >= p->at && at + n <= p->at + p->n;
-	}
-	pthread_mutex_unlock(&registering);
-	if (found)
-		return true;
-	for (const struct piece *p = pinned; p; p = p->next)
-		if (at >= p->at && at + n <= p->at + p->n)
-			return true;
-	return false;
-}
-
-static int x_move(char *to, const char *from, size_t n, struct stream *s, bool to_device,
-		  bool from_device)
-{
-	if ((to_device && !inside((uint64_t)(uintptr_t)to, n)) ||
-	    (from_device && !inside((uint64_t)(uintptr_t)from, n)))
-		return INVALID;
-	/* with memory that is not pinned a driver copies at once, or waits: the host must not use
-	 * it so */
-	if ((!to_device && !is_pinned(to, n)) || (!from_device && !is_pinned(from, n)))
-		return INVALID;
-	struct op *o = put(s, COPY);
-	if (!o)
-		return owned(s->owner);
-	o->to = to;
-	o->from = from;
-	o->n = n;
-	return OK;
-}
-
-static int x_upload(uint64_t to, const void *from, size_t n, void *s)
-{
-	return x_move((char *)(uintptr_t)to, from, n, s, true, false);
-}
-
-static int x_download(void *to, uint64_t from, size_t n, void *s)
-{
-	return x_move(to, (const char *)(uintptr_t)from, n, s, false, true);
-}
-
-static int x_copy(uint64_t to, uint64_t from, size_t n, void *s)
-{
-	if (to < from + n && from < to + n)
-		return INVALID; /* a real driver's behaviour is undefined here */
-	return x_move((char *)(uintptr_t)to, (const char *)(uintptr_t)from, n, s, true, true);
-}
-
-static int x_fill(uint64_t to, unsigned value, size_t n, void *s, int kind)
-{
-	if (!inside(to, kind == FILL32 ? 4 * n : n) || (kind == FILL32 && to % 4))
-		return INVALID;
-	struct op *o = put(s, kind);
-	if (!o)
-		return owned(((struct stream *)s)->owner);
-	o->to = (char *)(uintptr_t)to;
-	o->value = value;
-	o->n = n;
-	return OK;
-}
+#include "fake_memory.h"
 
 /* ---- device, streams, events ---- */
 static int x_init(unsigned flags)
@@ -846,7 +591,10 @@ static void *tiles_of(const char *image, char *path)
 	const char *made = strstr(image, MADE_FOR) + strlen(MADE_FOR);
 	char card[32], *slash = strrchr(path, '/');
 	int sm = 0;
-	if (sscanf(made, "sm_%d", &sm) == 1 || sscanf(made, "compute_%d", &sm) == 1)
+	const char *other = getenv("FAKE_TILES");
+	if (other)
+		snprintf(card, sizeof card, "%s", other);
+	else if (sscanf(made, "sm_%d", &sm) == 1 || sscanf(made, "compute_%d", &sm) == 1)
 		snprintf(card, sizeof card, "sm_%d", sm >= 80 ? 80 : sm);
 	else
 		snprintf(card, sizeof card, "%.*s", (int)strcspn(made, ":"), made);
@@ -1152,6 +900,10 @@ BOTH(cuDeviceGetAttribute, hipDeviceGetAttribute, (int *v, int w, int d), x_attr
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (size_t * f, size_t *t), x_memory_info(f, t))
 BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t * p, size_t n), x_memory(p, n))
 BOTH(cuMemFree_v2, hipFree, (uint64_t p), x_memory_free(p))
+BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (struct handle * h, uint64_t p), x_ipc_get(h, p))
+BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (uint64_t * p, struct handle h, unsigned f),
+     x_ipc_open(p, h, f))
+BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (uint64_t p), x_ipc_close(p))
 BOTH(cuMemHostAlloc, hipHostMalloc, (void **p, size_t n, unsigned f), x_pinned(p, n, f))
 BOTH(cuMemFreeHost, hipHostFree, (void *p), x_pinned_free(p))
 BOTH(cuMemHostRegister_v2, hipHostRegister, (void *p, size_t n, unsigned f), x_register(p, n, f))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_tiles.h - the instructions of tile_nvidia.k and tile_amd.k as C, for fake_kernels.c. All
+/* fake_tiles.h - the instructions of the kernels' tile_*.k as C, for fake_kernels.c. All
  * lanes of a wave hand over their registers and wait for each other; then the first that goes on
  * computes the product, and each lane takes its own part of it, all by the tables below, which are
  * written from the vendors' documents and not from the kernels:
@@ -7,6 +7,8 @@
  *   9.7.14.5.7, m16n8k16: 9.7.14.5.8) and 9.7.14.5.15 "ldmatrix"
  *   AMD's matrix instruction calculator, "register to matrix element mapping": CDNA1 to CDNA3 MFMA,
  *   RDNA3 and RDNA4 WMMA with waves of 32
+ *   cl_intel_subgroup_matrix_multiply_accumulate 1.1.0, section 6.13.X, and its coding sample;
+ *   cl_intel_subgroup_local_block_io
  * What cp.async copies arrives when it is waited for, not before. A wave whose lanes are not at the
  * same instruction ends the process. */
 #ifndef HS_TESTS_DRIVERS_FAKE_TILES_H
@@ -300,5 +302,73 @@ static inline u32 amd_permlanex16(u32 v, u32 low, u32 high)
 	return hand("permlanex16", 32, &v, 1, NULL)[(lane < 16 ? 16 : 0) + from].r[0];
 }
 #define __builtin_amdgcn_permlanex16(old, v, low, high, fi, bc) amd_permlanex16(v, low, high)
+#endif
+
+/* ---- Intel ---- */
+#if defined(TILE) && TILE <= 16
+typedef int int8 __attribute__((vector_size(32)));
+typedef short short8 __attribute__((vector_size(16)));
+typedef float float8 __attribute__((vector_size(32)));
+typedef u32 uint8 __attribute__((vector_size(32)));
+typedef u16 ushort8 __attribute__((vector_size(16)));
+/* a: 8 rows, each lane's part of them (na bytes); b: the lane's column; acc: the lane's column */
+static void intel_product(const void *a, size_t na, const void *b, f32 *acc, int format)
+{
+	const int lane = LID % WAVE;
+	u32 r[MOST_REGS];
+	f32 A[8][16], B[16][16];
+	memcpy(r, b, 32);
+	memcpy(r + 8, a, na);
+	const struct handed *h = hand("matrix_mad_k16", WAVE, r, 8 + (int)na / 4, NULL);
+	for (int l = 0; l < WAVE; l++) {
+		const int each = 16 / WAVE; /* numbers of a row that a lane contributes */
+		for (int m = 0; m < 8; m++)
+			for (int i = 0; i < each; i++)
+				A[m][each * l + i] = half_in(h[l].r + 8, each * m + i, format);
+		for (int k = 0; k < 16; k++)
+			B[k][l] = half_in(h[l].r, k, format);
+	}
+	for (int m = 0; m < 8; m++)
+		for (int k = 0; k < 16; k++)
+			acc[m] += A[m][k] * B[k][lane];
+}
+#define INTEL_PRODUCT(a, b, c, format)                                                             \
+	({                                                                                         \
+		__typeof__(a) a_ = a;                                                              \
+		__typeof__(b) b_ = b;                                                              \
+		__typeof__(c) c_ = c;                                                              \
+		intel_product(&a_, sizeof a_, &b_, (f32 *)&c_, format);                            \
+		c_;                                                                                \
+	})
+#define intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, c) INTEL_PRODUCT(a, b, c, 1)
+#define intel_sub_group_f16_f16_matrix_mad_k16(a, b, c) INTEL_PRODUCT(a, b, c, 2)
+
+/* Component c of lane l is number l + c * WAVE behind an address that all lanes give. */
+#define cl_intel_subgroup_local_block_io 1
+static void intel_block(void *to, const void *at, size_t size)
+{
+	const struct handed *h = hand("block_read", WAVE, NULL, 0, at);
+	for (int i = 0; i < WAVE; i++)
+		if (h[i].at != at || (size_t)at % 16) {
+			fprintf(stderr,
+				"fake_tiles: a block is read at odd or several addresses\n");
+			abort();
+		}
+	for (int c = 0; c < 8; c++)
+		memcpy((char *)to + (size_t)c * size,
+		       (const char *)at + (size_t)(LID % WAVE + c * WAVE) * size, size);
+}
+static inline uint8 intel_sub_group_block_read8(const u32 *at)
+{
+	uint8 v;
+	intel_block(&v, at, 4);
+	return v;
+}
+static inline ushort8 intel_sub_group_block_read_us8(const u16 *at)
+{
+	ushort8 v;
+	intel_block(&v, at, 2);
+	return v;
+}
 #endif
 #endif
