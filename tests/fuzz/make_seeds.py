@@ -545,7 +545,9 @@ def several_scenes(flags):
     yield "joins-other", joins, [several(H_JOIN, 2, 1)]
     for a, number in ((0, 1), (4, 1), (5, 1), (1, 1), (2, 0), (2, 255)):
         yield "joins-piece-%d-%d" % (a, number), joins, [one, several(H_PIECE, a, number)]
-    yield "joins-back", joins, [one, several(H_PIECE, 2, 1), raw(b"x" * 200), several(H_PIECE, 2, 1)]
+    yield "joins-back", joins, [
+        one, several(H_PIECE, 2, 1), raw(b"x" * 200), several(H_PIECE, 2, 1),
+    ]  # fmt: skip
     for kind in (MESSAGE, CREDIT, HELLO, 0):
         yield "joins-says-%d" % kind, joins, [one, head(kind, 0)]
     for k in range(4):
