@@ -59,10 +59,10 @@ struct dev_caps {
 	bool unified; /* memory shared with the host */
 };
 
-/* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * D. op is the transpose where ta / tb is set: A is
- * then stored [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else it lies as C does and has no
- * byte of it. ab_dtype is that of A and B; c_dtype, of C and D, is the same or DT_F32. beta is 0 or
- * 1; with 0, D is not read. MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
+/* C[m,n] = alpha op(A)[m,k] op(B)[k,n] + beta D. op is the transpose where ta / tb is set: A is
+ * then [k,m], B [n,k]. D is C itself where `d` is DEV_NONE, else it lies as C does, apart from it.
+ * ab_dtype is that of A and B; c_dtype, of C and D, is that or DT_F32. beta is 0 or 1; with 0, D
+ * is not read. MAY have m, n or k of 0 (k = 0 with beta 0 clears C). */
 struct dev_gemm {
 	int64_t m, n, k;
 	bool ta, tb;
@@ -123,8 +123,7 @@ struct backend {
 	/* MAY: dev_text.h */
 	int (*launch_text)(struct dev *d, const struct dev_text_launch *l, struct err *e);
 	int (*sync)(struct dev *d, struct err *e); /* MAY: nothing runs behind */
-	/* MAY, both or none: of dev_repeat_begin() and _end() */
-	int (*repeat_begin)(struct dev *d, uint64_t key, struct err *e);
+	int (*repeat_begin)(struct dev *d, uint64_t key, struct err *e); /* MAY, both or none */
 	int (*repeat_end)(struct dev *d, struct err *e);
 	/* MAY, all three or none: transfers run beside kernels. */
 	int (*download_begin)(struct dev *d, void *dst, struct dev_ref src, size_t n,
@@ -179,14 +178,12 @@ int dev_busy(struct dev *d, struct err *e);
 int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* same device */
 int dev_zero(struct dev_ref dst, size_t n, struct err *e);
 int dev_gemm(struct dev *d, const struct dev_gemm *g, struct err *e);
-/* For backends: C = D where there is a D, and so the product of *g that adds to C. */
 int dev_gemm_in_place(struct dev *d, const struct dev_gemm *g, struct dev_gemm *p, struct err *e);
 int dev_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 	       struct err *e);
 int dev_sync(struct dev *d, struct err *e);
-/* What is asked for in between is likely, not sure, to be as it was with this key (rt_graph.h). */
 int dev_repeat_begin(struct dev *d, uint64_t key, struct err *e);
-int dev_repeat_end(struct dev *d, struct err *e);
+int dev_repeat_end(struct dev *d, struct err *e); /* of what is likely to repeat: rt_graph.h */
 bool dev_has(struct dev *d, enum dev_kernel k, enum dtype t);
 const char *dev_kernel_name(enum dev_kernel k);
 const char *dev_kernel_sig(enum dev_kernel k);

@@ -5,8 +5,7 @@
  *   h = h + attention(q, k, v) Wo;   m = norm(h);   h + (act(m Wgate) * m Wup) Wdown
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
- * or GELU; q, k, v may come from one matrix or one product, and gate and up (block.c), or experts
- * (experts.c).
+ * or GELU; q, k, v may come from one product, and gate and up (block.c), or experts (experts.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D). */
