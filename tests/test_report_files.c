@@ -223,6 +223,7 @@ static void metrics(void **state)
 				  .token_accuracy = NAN,
 				  .tokens_per_second = NAN,
 				  .seconds = NAN,
+				  .expert_hits = NAN,
 				  .predicted_seconds = 2,
 				  .memory_peak = 5 };
 	must(metrics_add(m, &s, &e), &e);
