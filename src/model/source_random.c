@@ -45,8 +45,8 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 		    layer >= c->layers || expert >= linear_copies(c, layer, l))
 			continue;
 		linear_dims(c, l, t->shape);
-		if (tail[1] == 'w')
-			t->ndim = 2;
+		t->ndim = tail[1] == 'w' ? 2 : 1;
+		t->shape[1] = t->ndim == 2 ? t->shape[1] : 1;
 		t->nf4 = t->ndim == 2 && c->experts_mx && linear_is_expert(l);
 	}
 	return 1;
