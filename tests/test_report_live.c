@@ -20,10 +20,10 @@
 
 static const struct live_stage three[] = {
 	{ "local", "box1", "AMD EPYC 7763 64-Core Processor", "0-14", 0.713, 0.1, 700ull << 20,
-	  16ull << 30, 113.2e6, NULL },
+	  16ull << 30, 113.2e6, 0, NULL },
 	{ "box2", "box2", "NVIDIA GeForce RTX 3060", "15-24", 0.402, 0.55, 3ull << 30, 12ull << 30,
-	  9.41e6, NULL },
-	{ "old", "attic", "cpu", "25-29", NAN, NAN, 0, 0, NAN, NULL },
+	  9.41e6, 0, NULL },
+	{ "old", "attic", "cpu", "25-29", NAN, NAN, 0, 0, NAN, 0, NULL },
 };
 
 static struct buf table(const struct live_stage *v, int n, struct live_look look)

@@ -167,10 +167,10 @@ static void stages(void *ctx, int columns, int rows, struct buf *out)
 {
 	static const struct live_stage v[STAGES] = {
 		{ "local", "box1", "AMD EPYC 7763 64-Core", "0 to 14", 0.7, 0.1, 1 << 30,
-		  1ull << 34, 1e8, NULL },
+		  1ull << 34, 1e8, 0, NULL },
 		{ "box2", "box2", "NVIDIA GeForce RTX 3060", "15 to 24", 0.4, 0.5, 1 << 30,
-		  1ull << 34, 9e6, NULL },
-		{ "old", "attic", "cpu", "25 to 29", NAN, NAN, 0, 0, NAN, NULL },
+		  1ull << 34, 9e6, 0, NULL },
+		{ "old", "attic", "cpu", "25 to 29", NAN, NAN, 0, 0, NAN, 0, NULL },
 	};
 	(void)ctx;
 	live_table(v, STAGES,
