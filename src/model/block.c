@@ -42,7 +42,7 @@ bool block_joins(const struct layer *l, const enum linear *i, int n)
 	const struct param *first = l->lin[i[0]].w;
 	for (int k = 0; k < n; k++) {
 		const struct linear_part *p = &l->lin[i[k]];
-		if (!p->w || p->w->trainable || p->bias || p->lora.m ||
+		if (!p->w || p->w->away || p->w->trainable || p->bias || p->lora.m ||
 		    p->w->w.kind != first->w.kind || p->w->w.dtype != first->w.dtype)
 			return false;
 	}
