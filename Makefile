@@ -134,7 +134,7 @@ $(LIB): $(OBJ)
 # and must be compiled for it. EXTRA_CFLAGS=-fPIC where the compiler does not make
 # position-independent programs by itself.
 PIC     := base/os ops/ssh dev/opencl_lib dev/rt_queue dev/dev_cuda dev/cpu_text net/mpi_group \
-	net/net_mpi cli/cli_streams
+	net/net_mpi cli/cli_streams model/source_random
 $(PIC:%=$(BUILD)/%.o): CFLAGS += -fPIC
 $(PIC:%=$(BUILD)/%.o): Makefile
 SONAME  := libheteroshard.so.0
