@@ -90,12 +90,12 @@ cl_context clCreateContext(const intptr_t *props, uint32_t n, const cl_device *d
 
 static long launches, buffers;
 
-/* Argument 10 of gemm is k. For the products that are to be wrong, half of the columns are left
+/* Argument 12 of gemm is k. For the products that are to be wrong, half of the columns are left
  * out. */
 int32_t clSetKernelArg(cl_kernel k, uint32_t at, size_t size, const void *v)
 {
 	int64_t columns = 0;
-	if (fault("wrong") < 0 || at != 10 || size != sizeof columns)
+	if (fault("wrong") < 0 || at != 12 || size != sizeof columns)
 		return REAL(clSetKernelArg)(k, at, size, v);
 	memcpy(&columns, v, size);
 	if (columns == fault("wrong"))

@@ -647,6 +647,8 @@ static int x_module_of_users(void **m, const char *image)
 	n->owner = owner_now();
 	n->text = strdup(image);
 	n->library = compile_users(image, log, sizeof log);
+	n->next = modules;
+	modules = n;
 	*m = n;
 	return n->library ? OK : 200;
 }
