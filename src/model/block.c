@@ -230,8 +230,9 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 		TRY(block_linear(t, l, c, LIN_UP, x, NULL, &up, e));
 	}
 	if (all) {
-		TRY(op_slice_apply(t, all, 0, m->intermediate, &gate, e));
-		TRY(op_slice_apply(t, all, m->intermediate, m->intermediate, &up, e));
+		const int64_t each = all->dim[1] / 2;
+		TRY(op_slice_apply(t, all, 0, each, &gate, e));
+		TRY(op_slice_apply(t, all, each, each, &up, e));
 	}
 	t->out = out;
 	return m->gelu ? op_geglu_apply(t, gate, up, y_p, e) : op_swiglu_apply(t, gate, up, y_p, e);
