@@ -488,8 +488,8 @@ static const struct {
 	  "'offload' of parameters or activations needs 'schedule: breadth_first' (or auto); "
 	  "'gpipe'" },
 	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "offload: [weights]\n",
-	  "'offload' is 'weights': auto, none, or a list of activations, optimizer and "
-	  "parameters" },
+	  "'offload' is 'weights': auto, none, or a list of activations, optimizer, "
+	  "parameters and experts" },
 	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "shard: parameters\nschedule: 1f1b\n",
 	  "'shard: parameters' needs 'schedule: breadth_first' (or auto); '1f1b'" },
 	{ CLUSTER(W1, "{id: [local, 1], start: 0, end: 4}") "adapter: lora\nshard: "

@@ -95,9 +95,9 @@ static void stepped_from_an_enemy(void **state)
 	} bad[] = {
 		{ 7, 0x7f, "busy beyond all time" },
 		{ 15, 0x80, "a negative copy" },
-		{ 47, 0x70, "heard" },
-		{ 7 * 8 + 16 + 3, 0xff, "times without end" },
-		{ 7 * 8 + 16, 1, "more times than messages" },
+		{ 63, 0x70, "heard" },
+		{ 9 * 8 + 16 + 3, 0xff, "times without end" },
+		{ 9 * 8 + 16, 1, "more times than messages" },
 		{ n - 14 - 1, 0x40, "a span that ends beyond all time" },
 		{ n - 14 - 8, 30, "a span that ends before it was ready" },
 	};

@@ -79,11 +79,11 @@ struct functions {
 #undef MEMBER
 };
 
-/* What decides which kernel is best. */
+/* What decides which kernel is best. Compared byte by byte, so it has no holes. */
 struct form {
 	int64_t m, n, k, lda, ldb, ldc;
 	uint32_t align[4]; /* of a, b, c, d in bytes, 256 at most */
-	uint8_t ta, tb, ab, c;
+	uint16_t ta, tb, ab, c;
 };
 
 struct entry {
