@@ -248,7 +248,8 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *id, size_t n, boo
 	bool first = true;
 	for (size_t i = 0; i < n; i++) {
 		const struct token *k = token_of(t, id[i]);
-		if (!k && skip_special) /* a model's table may have more rows than there are tokens */
+		/* a model's table may have more rows than there are tokens */
+		if (!k && skip_special)
 			continue;
 		if (!k) {
 			out->n = before;
