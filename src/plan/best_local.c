@@ -63,7 +63,8 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	double fixed = p->device[d].fixed_gib +
 		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
-	const double ends = end && kind->sched->forwards_first ? (M - 1) * r->head_kept[d] : 0;
+	const int at_end = sched_at_end(kind->sched, n, alone ? 1 : kind->chunks, M);
+	const double ends = end ? (at_end - 1) * r->head_kept[d] : 0;
 	const bool away = (s->o->offload & OFFLOAD_EXPERTS) && !p->device[d].on_host;
 	double left = s->c.limit[d] - fixed - ends,
 	       each = p->layer_gib - (away ? p->expert_gib : 0) + state * p->layer_state_gib,

@@ -22,7 +22,7 @@
  *               chunk
  *             + in_flight n boundary with recomputation: the input of every layer is kept
  *             + on the last stage what the end keeps of each further microbatch that waits there
- *               (head_kept; schedules with forwards_first)
+ *               (head_kept, sched_at_end)
  *             + max(activation(m), head_gib(m) on the last stage) + 2 boundary (messages); without
  *               recomputation activation(m) less kept(m), which the microbatches in flight have
  *             where in_flight is what the schedule states (sched_in_flight), boundary = m T C bytes

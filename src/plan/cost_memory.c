@@ -112,9 +112,7 @@ static double chunked_gib(const struct cost *c, const struct cost_row *r, const 
 static double end_gib(const struct cost *c, const struct cost_row *r, const struct pipe *q,
 		      int stage, int device, int microbatches)
 {
-	const struct sched *of = q->sched;
-	const int most = of->forwards_first ? microbatches : of->turns ? 2 : 1;
-	const int wait = (microbatches < most ? microbatches : most) - 1;
+	const int wait = sched_at_end(q->sched, q->stages, q->chunks, microbatches) - 1;
 	const bool last = stage == q->stages - 1 && !cost_offloads(c, device, OFFLOAD_ACTIVATIONS);
 	return last && wait > 0 ? wait * r->head_kept[device] : 0;
 }

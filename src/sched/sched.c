@@ -429,6 +429,13 @@ int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int mic
 	return s->in_flight(stages, chunks, microbatches, stage);
 }
 
+int sched_at_end(const struct sched *s, int stages, int chunks, int microbatches)
+{
+	if (chunks > 1)
+		return s->gathers ? microbatches : 1;
+	return s->in_flight(stages, 1, microbatches, stages - 1);
+}
+
 int sched_in_flight(const struct sched *s, const struct sched_shape *h, int stage, int place)
 {
 	struct instr_list l = { 0 };

@@ -176,9 +176,6 @@ struct sched {
 	const char *help;
 	bool chunked; /* takes more than one chunk */
 	bool gathers; /* works on one chunk at a time, so that shape.gather is possible */
-	/* the model's last chunk has the forwards of all microbatches before its first backward;
-	 * with others of one chunk each forward is followed by its backward there */
-	bool forwards_first;
 	bool turns; /* only of use where experts are elsewhere */
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
@@ -233,6 +230,11 @@ int sched_in_flight(const struct sched *s, const struct sched_shape *shape, int 
 /* The same for stages of one member each. */
 int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,
 			  int stage);
+
+/* How many microbatches have been through the model's end at once, at most, and not yet back: with
+ * one chunk those in flight on the last stage; with several all, where one chunk is worked on at a
+ * time, else one. */
+int sched_at_end(const struct sched *s, int stages, int chunks, int microbatches);
 
 /* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
  * is sent there (end of the model, or the same worker holds the next chunk). `forward`:

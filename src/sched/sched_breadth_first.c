@@ -30,7 +30,6 @@ const struct sched sched_breadth_first = {
 	.help = "chunk after chunk, each with all microbatches: for 'shard: parameters'",
 	.chunked = true,
 	.gathers = true,
-	.forwards_first = true,
 	.order = order,
 	.in_flight = in_flight,
 };

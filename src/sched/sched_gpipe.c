@@ -22,7 +22,6 @@ static int in_flight(int stages, int chunks, int microbatches, int stage)
 const struct sched sched_gpipe = {
 	.name = "gpipe",
 	.help = "all forwards, then all backwards",
-	.forwards_first = true,
 	.order = order,
 	.in_flight = in_flight,
 };
