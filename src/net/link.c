@@ -52,14 +52,6 @@ void net_link_unref(struct link *l)
 	mem_free(l);
 }
 
-static void done_with(struct net_node *list)
-{
-	for (struct net_node *next; list; list = next) {
-		next = list->next;
-		net_node_done(list);
-	}
-}
-
 /* Takes the link off the lists of its net. Returns the messages that it still holds: the caller
  * releases them without the lock. */
 static struct net_node *unlink_locked(struct link *l)
@@ -90,7 +82,7 @@ void link_close(struct link *l)
 	pthread_mutex_lock(&n->lock);
 	struct net_node *in = unlink_locked(l);
 	pthread_mutex_unlock(&n->lock);
-	done_with(in);
+	net_nodes_done(in);
 	n->t->shut(l);
 	net_link_unref(l);
 }

@@ -46,6 +46,7 @@ void net_pool_close(struct net_pool *p);      /* it goes when the last node and 
 struct net_node *net_node_new(struct net_pool *p);
 void net_node_free(struct net_node *node); /* the node only: the bytes were passed on */
 void net_node_done(struct net_node *node); /* releases the bytes, then the node */
+void net_nodes_done(struct net_node *list); /* of all of a list */
 void *net_pool_buffer(struct net_pool *p, size_t bytes);
 
 /* Stands NET_BUFFER_HEAD bytes in front of the bytes of every buffer that net_buffer_release takes,

@@ -105,6 +105,14 @@ void net_node_done(struct net_node *n)
 	net_node_free(n);
 }
 
+void net_nodes_done(struct net_node *list)
+{
+	for (struct net_node *next; list; list = next) {
+		next = list->next;
+		net_node_done(list);
+	}
+}
+
 /* Class of a size: four steps between powers of two. *bytes_p: the size of the class. */
 static unsigned class_of(size_t bytes, size_t *bytes_p)
 {

@@ -518,10 +518,7 @@ static bool let_go(struct hub *h, struct conn *c)
 	c->fresh = NULL;
 	c->fresh_end = &c->fresh;
 	pthread_mutex_unlock(&h->lock);
-	for (struct net_node *next; list; list = next) {
-		next = list->next;
-		net_node_done(list);
-	}
+	net_nodes_done(list);
 	return free_now;
 }
 

@@ -15,10 +15,7 @@ void out_drop(struct conn *c)
 	c->out = NULL;
 	c->out_end = &c->out;
 	c->direct = false;
-	for (struct net_node *next; list; list = next) {
-		next = list->next;
-		net_node_done(list);
-	}
+	net_nodes_done(list);
 }
 
 static int64_t put(struct conn *c, const void *p, size_t n)

@@ -19,19 +19,11 @@ struct parallel *parallel_new(unsigned n, uint64_t id)
 	return p;
 }
 
-static void done_with(struct net_node *list)
-{
-	for (struct net_node *next; list; list = next) {
-		next = list->next;
-		net_node_done(list);
-	}
-}
-
 void parallel_free(struct parallel *p)
 {
 	if (!p)
 		return;
-	done_with(p->in);
+	net_nodes_done(p->in);
 	pthread_mutex_destroy(&p->lock);
 	pthread_mutex_destroy(&p->sending);
 	mem_free(p);
@@ -187,7 +179,7 @@ void parallel_filled(struct parallel *p, struct link *l, struct net_node *node, 
 	if (!node->missing)
 		left = give_out(p, l);
 	pthread_mutex_unlock(&p->lock);
-	done_with(left);
+	net_nodes_done(left);
 }
 
 void parallel_follows(struct parallel *p, struct link *l, struct net_node *node)
@@ -196,7 +188,7 @@ void parallel_follows(struct parallel *p, struct link *l, struct net_node *node)
 	append(p, node);
 	struct net_node *left = give_out(p, l);
 	pthread_mutex_unlock(&p->lock);
-	done_with(left);
+	net_nodes_done(left);
 }
 
 bool parallel_over(struct parallel *p)
