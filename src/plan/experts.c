@@ -200,15 +200,14 @@ static void fill_ways(const struct cost *c, const struct plan *plan, int members
 				}
 }
 
-int plan_play_experts(struct cost *c, const struct cost_row *r, const struct pipe *q,
-		      struct plan *plan, plan_span_fn fn, void *ctx, struct err *e)
+int plan_play_experts(struct cost *c, const struct cost_row *r, struct plan *plan, plan_span_fn fn,
+		      void *ctx, struct err *e)
 {
 	struct told told = { fn, ctx };
 	struct expert_play p = { .act_bytes = r->forwards * r->boundary_bytes,
 				 .barrier_s = c->p->step_ms / 1e3,
 				 .span = fn ? tell : NULL,
 				 .ctx = &told };
-	(void)q;
 	TRY(make_shape(plan, &p.shape, &c->mem, e));
 	const int n = expert_play_members(&p.shape);
 	const size_t all = (size_t)n;

@@ -14,8 +14,8 @@
 #include "plan/cost.h"
 
 /* Fills times, shares and memory of such a plan; `fn` MAY be NULL. */
-int plan_play_experts(struct cost *c, const struct cost_row *r, const struct pipe *q,
-		      struct plan *plan, plan_span_fn fn, void *ctx, struct err *e);
+int plan_play_experts(struct cost *c, const struct cost_row *r, struct plan *plan, plan_span_fn fn,
+		      void *ctx, struct err *e);
 /* After a search: replaces `best` by such a plan where one is faster (best_experts.c). */
 int plan_try_experts(const struct profile *p, const struct plan_options *o, struct plan *best,
 		     struct err *e);

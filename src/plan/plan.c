@@ -401,7 +401,7 @@ static int simulate(struct cost *c, const struct profile *p, struct plan *plan, 
 		return nomem(e);
 	r = cost_row(c, plan->microbatch);
 	if (plan_deals_experts(plan)) {
-		TRY(plan_play_experts(c, r, &q, plan, fn, ctx, e));
+		TRY(plan_play_experts(c, r, plan, fn, ctx, e));
 		judge_executable(plan);
 		return leave_out(p, plan, e);
 	}
