@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/deal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,10 @@ int config_experts_read(struct config *c, struct config_shard *s, const char *fi
 		return err_set(e, ERR_USAGE,
 			       "%s:%d: '%s' together with 'experts' is not supported: leave it out",
 			       file, line, s->states.n ? "state_share" : "micro_batch_size");
+	if (s->id.n > OWN_NOBODY)
+		return err_set(e, ERR_USAGE,
+			       "%s:%d: 'experts' makes a stage of %zu members: at most %d", file,
+			       line, s->id.n, OWN_NOBODY);
 	s->own = own;
 	return 0;
 }
@@ -100,28 +105,6 @@ static int take_numbers(const struct config_shard *s, size_t k, int64_t experts,
 	return 0;
 }
 
-/* By speed, one after the other: whoever has them gets as much of them as of all speed. */
-static void deal_by_speed(const struct config_shard *s, int64_t experts, const double *speed,
-			  uint8_t *place)
-{
-	double sum = 0, before = 0;
-	for (size_t k = 0; k < s->id.n; k++)
-		sum += s->own[k] ? speed[k] : 0;
-	int64_t x = 0;
-	for (size_t k = 0; k < s->id.n; k++) {
-		if (!s->own[k])
-			continue;
-		before += speed[k];
-		const int64_t end = (int64_t)(before / sum * (double)experts + 0.5);
-		for (; x < end && x < experts; x++)
-			place[x] = (uint8_t)k;
-	}
-	while (x < experts) {
-		place[x] = x ? place[x - 1] : 0;
-		x++;
-	}
-}
-
 int config_experts_deal(const struct config_shard *s, int64_t experts, const double *speed,
 			uint8_t *place, const char *where, struct err *e)
 {
@@ -138,7 +121,7 @@ int config_experts_deal(const struct config_shard *s, int64_t experts, const dou
 		}
 	}
 	if (!given)
-		deal_by_speed(s, experts, speed, place);
+		deal_by_speed(0, experts, speed, (int)s->id.n, place);
 	for (int64_t x = 0; x < experts; x++)
 		if (place[x] == OWN_NOBODY)
 			return err_set(e, ERR_USAGE,

@@ -32,5 +32,8 @@ static inline int deal_place(const struct expert_deal *d, int64_t layer, int64_t
 int64_t deal_count(const struct expert_deal *d, int64_t layer, int place);
 /* Of the parameter of this name; DEAL_HOME also where it is no expert's. */
 int deal_place_of(const struct expert_deal *d, const char *name);
+/* Deals the experts [from, experts) of a layer to `places`: one place after the other gets as much
+ * of them as of the sum of speed[places]. One of speed 0 gets none; one at least has more. */
+void deal_by_speed(int64_t from, int64_t experts, const double *speed, int places, uint8_t *place);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/deal.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,21 +33,11 @@ static double expert_ms(const struct profile *p, int device, int m)
 /* The first `kept` experts stay at home; the others go to n members by speed. */
 static void deal(const struct search *s, int m, int kept, int n, uint8_t *place)
 {
-	const int experts = s->p->experts;
-	double sum = 0, before = 0;
-	int x = 0;
-	while (x < kept)
-		place[x++] = 0;
+	double speed[OTHERS + 1] = { 0 };
+	memset(place, 0, (size_t)kept);
 	for (int k = 0; k < n; k++)
-		sum += 1 / expert_ms(s->p, s->order[k], m);
-	for (int k = 0; k < n; k++) {
-		before += 1 / expert_ms(s->p, s->order[k], m);
-		const int end = kept + (int)lround(before / sum * (experts - kept));
-		for (; x < end && x < experts; x++)
-			place[x] = (uint8_t)(k + 1);
-	}
-	while (x < experts)
-		place[x++] = (uint8_t)n;
+		speed[k + 1] = 1 / expert_ms(s->p, s->order[k], m);
+	deal_by_speed(kept, s->p->experts, speed, n + 1, place);
 }
 
 static int make(const struct search *s, int home, int m, int kept, int n, struct plan *out,

@@ -54,7 +54,7 @@ static int put_experts(const struct job_plan *p, const struct config *c,
 	if (!s->own)
 		return 0;
 	for (size_t k = 0; k < s->id.n; k++)
-		speed[k] = share_by_speed(p, s, k, true);
+		speed[k] = s->own[k] ? share_by_speed(p, s, k, true) : 0;
 	TRY(config_experts_deal(s, p->profile.experts, speed, place, c->path, e));
 	buf_addf(b, "\"homes\": %zu, \"experts\": [", s->homes);
 	for (int x = 0; x < p->profile.experts; x++)
