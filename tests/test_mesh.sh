@@ -155,7 +155,7 @@ done
 sed -i "s|PATH=$tmp/b/bin:$PATH|PATH=$tmp/b/lack|" "$tmp/b/sshd/config"
 restart_b() {
 	ip netns pids "$net-b" | xargs -r kill -9 2>/dev/null
-	wait $! 2>/dev/null
+	until_ok 20 sh -c "! ip netns exec $net-b ss -ltn | grep -q ':22 '"
 	begin "$tmp/sshd.b" b /usr/sbin/sshd -D -e -f "$tmp/b/sshd/config"
 	until_ok 20 sh -c "ip netns exec $net-b ss -ltn | grep -q ':22 '"
 }
