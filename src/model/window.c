@@ -40,7 +40,8 @@ int qwen_read_window(const json_t *j, const char *where, struct model_config *c,
 	int64_t window = 4096, first = 28;
 	TRY(json_opt_bool(j, where, "use_sliding_window", &use, e));
 	TRY(json_opt_bool(j, where, "use_mrope", &mrope, e));
-	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	/* transformers writes 0 where no window is used */
+	TRY(json_opt_int(j, where, "sliding_window", use, 1ll << 40, &window, e));
 	TRY(json_opt_int(j, where, "max_window_layers", 0, 1 << 20, &first, e));
 	if (mrope)
 		return err_set(e, ERR_UNSUPPORTED,
