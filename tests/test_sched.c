@@ -91,7 +91,7 @@ static void check_list(const struct sched *s, int stages, int chunks, int m, int
 	}
 	assert_int_equal(peak, sched_in_flight_alone(s, stages, chunks, m, stage));
 	if (stage == stages - 1)
-assert_true((chunks > 1 && !s->gathers) ||
+		assert_true((chunks > 1 && !s->gathers) ||
 			    ends == sched_at_end(s, stages, chunks, m));
 	instr_list_release(&l);
 }

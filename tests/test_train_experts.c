@@ -102,7 +102,7 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 #define QWEN2                                                                                      \
 	"{\"model_type\":\"qwen2_moe\"," TINY_COMMON                                               \
 	",\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"  \
-	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[2],\"use_sliding_window\":false,"            \
+	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[2],\"use_sliding_window\":false,"          \
 	"\"sliding_window\":0}"
 
 #define OSS                                                                                        \

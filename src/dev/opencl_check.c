@@ -168,8 +168,8 @@ void opencl_check_matrix(struct dev *d)
 	if (check_matrix(d, &e) == 0 || c->lost)
 		return;
 	log_warn("%s (driver %s): its matrix units are not used, so 16-bit formats are slow "
-		 "(another "
-		 "version of the driver may do it, HS_OPENCL_MATRIX=0 keeps this quiet): %s",
+		 "(another version of the driver may do it, HS_OPENCL_MATRIX=0 keeps this "
+		 "quiet): %s",
 		 c->who, c->driver, e.msg);
 	opencl_programs_release(c);
 	c->subgroup = 0;

@@ -44,8 +44,8 @@ struct net_node {
 struct net_pool *net_pool_new(uint64_t keep); /* keeps at most that many bytes of unused buffers */
 void net_pool_close(struct net_pool *p);      /* it goes when the last node and buffer came back */
 struct net_node *net_node_new(struct net_pool *p);
-void net_node_free(struct net_node *node); /* the node only: the bytes were passed on */
-void net_node_done(struct net_node *node); /* releases the bytes, then the node */
+void net_node_free(struct net_node *node);  /* the node only: the bytes were passed on */
+void net_node_done(struct net_node *node);  /* releases the bytes, then the node */
 void net_nodes_done(struct net_node *list); /* of all of a list */
 void *net_pool_buffer(struct net_pool *p, size_t bytes);
 

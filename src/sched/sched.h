@@ -176,7 +176,7 @@ struct sched {
 	const char *help;
 	bool chunked; /* takes more than one chunk */
 	bool gathers; /* works on one chunk at a time, so that shape.gather is possible */
-	bool turns; /* only of use where experts are elsewhere */
+	bool turns;   /* only of use where experts are elsewhere */
 	/* MUST: fills `out` with the stage's 2 * chunks * microbatches computations (kind,
 	 * microbatch, chunk). */
 	void (*order)(int stages, int chunks, int microbatches, int stage, struct instr *out);
@@ -189,8 +189,7 @@ struct sched {
 #include "sched/sched.def"
 #undef SCHED
 
-/* The rows: i-th one (NULL past the end), by name (NULL when there is none), and the
- * default (1f1b). */
+/* The rows: i-th one (NULL past the end), by name (NULL if none), and the default (1f1b). */
 const struct sched *sched_at(size_t i);
 const struct sched *sched_find(const char *name);
 const struct sched *sched_default(void);
@@ -222,23 +221,20 @@ int sched_add_tied(const struct sched_shape *shape, int stage, int place, struct
 		   struct err *e);
 void instr_list_release(struct instr_list *l);
 
-/* The largest number of microbatch activations in flight on a member: between the begin of a
- * FORWARD and the end of its BACKWARD. Each is of one chunk. Messages that have arrived before
- * their FORWARD are not counted; there are at most as many of them as the sending stage may be
- * ahead. */
+/* The most microbatch activations in flight on a member, from the begin of a FORWARD to the end of
+ * its BACKWARD, each of one chunk. Messages that arrived before their FORWARD are not counted; there
+ * are at most as many of them as the sending stage may be ahead. */
 int sched_in_flight(const struct sched *s, const struct sched_shape *shape, int stage, int place);
 /* The same for stages of one member each. */
 int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,
 			  int stage);
 
-/* How many microbatches have been through the model's end at once, at most, and not yet back: with
- * one chunk those in flight on the last stage; with several all, where one chunk is worked on at a
- * time, else one. */
+/* The most microbatches that have passed the model's end and are not yet back: with one chunk those
+ * in flight on the last stage; with several all, where `gathers` is set, else one. */
 int sched_at_end(const struct sched *s, int stages, int chunks, int microbatches);
 
 /* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
- * is sent there (end of the model, or the same worker holds the next chunk). `forward`:
- * activations; else gradients. */
+ * is sent there (end of the model, or the same worker holds the next chunk). */
 bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
 		  int *chunk_p);
 
