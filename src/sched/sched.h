@@ -222,8 +222,8 @@ int sched_add_tied(const struct sched_shape *shape, int stage, int place, struct
 void instr_list_release(struct instr_list *l);
 
 /* The most microbatch activations in flight on a member, from the begin of a FORWARD to the end of
- * its BACKWARD, each of one chunk. Messages that arrived before their FORWARD are not counted; there
- * are at most as many of them as the sending stage may be ahead. */
+ * its BACKWARD, each of one chunk. Messages that arrived before their FORWARD are not counted; at
+ * most as many as the sending stage may be ahead. */
 int sched_in_flight(const struct sched *s, const struct sched_shape *shape, int stage, int place);
 /* The same for stages of one member each. */
 int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int microbatches,
@@ -233,8 +233,8 @@ int sched_in_flight_alone(const struct sched *s, int stages, int chunks, int mic
  * in flight on the last stage; with several all, where `gathers` is set, else one. */
 int sched_at_end(const struct sched *s, int stages, int chunks, int microbatches);
 
-/* Where a SEND of `chunk` on `stage` arrives: the receiving stage and its chunk. False when nothing
- * is sent there (end of the model, or the same worker holds the next chunk). */
+/* Where a SEND of `chunk` arrives (`forward`: activations; else gradients). False when nothing is
+ * sent there (end of the model, or the same worker holds the next chunk). */
 bool sched_target(int stages, int chunks, int stage, int chunk, bool forward, int *stage_p,
 		  int *chunk_p);
 
