@@ -340,10 +340,10 @@ deb: $(BIN)
 		UNITS=/lib/systemd/system
 	@scripts/package/deb.sh $(BUILD)/deb $(PACKAGE) $(VERSION)
 dist:
-	@for a in $(or $(ARCH),x86_64 aarch64); do \
+	@+for a in $(or $(ARCH),x86_64 aarch64); do \
 		scripts/package/dist.sh $$a $(PACKAGE) $(VERSION) || exit 1; done
 wheel:
-	@scripts/package/wheel.py $(PACKAGE) $(VERSION) $(or $(ARCH),x86_64)
+	@+scripts/package/wheel.py $(PACKAGE) $(VERSION) $(or $(ARCH),x86_64)
 
 lint: $(BIN)
 	@scripts/lint.sh $(BIN)

@@ -20,7 +20,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
+try:
+    import cffi  # noqa: F401
+    import numpy as np
+except ModuleNotFoundError as e:
+    message = f"import heteroshard needs {e.name}: pip install cffi numpy"
+    raise ModuleNotFoundError(message, name=e.name) from None
 
 from ._kinds import Pass, Update, raised as _raised, register_block, register_optimizer
 from ._library import Error, check as _check, ffi as _ffi, lib as _lib
