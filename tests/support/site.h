@@ -14,7 +14,7 @@
 
 struct buf;
 
-enum { SITE_LAYERS = 6, PATIENCE = 60 /* seconds: other programs may keep the machine busy */ };
+enum { SITE_LAYERS = 6, PATIENCE = 180 /* seconds: other programs and a sanitizer make it slow */ };
 
 struct site {
 	struct tiny t;
