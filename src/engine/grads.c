@@ -290,9 +290,11 @@ int grads_upload(struct grads *g, size_t first, size_t count, const float *v, st
 
 /* ---- values ---- */
 
+/* Of a replica the owner's are sent. */
 static bool is_of(const struct grads *g, const struct grad_run *r, int k)
 {
-	return g->cut && r->at >= g->cut[k] && r->at < g->cut[k + 1] && !r->param->gathered;
+	return g->cut && r->at >= g->cut[k] && r->at < g->cut[k + 1] && !r->param->gathered &&
+	       !r->param->replica;
 }
 
 static struct dev_ref value_of(const struct grad_run *r, size_t *bytes_p)

@@ -44,7 +44,7 @@ static int find_cut(struct stage_builder *b, const char *name, int64_t count, bo
 	if (!cut)
 		return err_nomem(e, ((size_t)c.n + 1) * sizeof *cut, name);
 	c.whole = c.whole && trained;
-	state_cut_find(&c, &b->dealt, count, cut);
+	state_cut_find(&c, &b->dealt[trained], count, cut);
 	*cut_p = cut;
 	return 0;
 }

@@ -14,7 +14,7 @@ struct stage_builder {
 	const struct weight_source *src;
 	float *part; /* rows on their way */
 	size_t cap;
-	struct state_dealt dealt;
+	struct state_dealt dealt[2]; /* of frozen parameters, of trained ones */
 };
 
 /* Adds the parameter `name` of this shape, with the values of the source. `layer`: of the model; -1

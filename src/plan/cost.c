@@ -591,11 +591,9 @@ static int fill_sums(struct cost *c, const struct pipe *q, struct err *e)
 			device[i] = stage_device(q, k, i);
 		for (int ch = 0; ch < q->chunks; ch++) {
 			const int v = ch * q->stages + k, last = q->stages * q->chunks - 1;
-			double gib = (q->first[v + 1] - q->first[v]) * c->p->layer_state_gib +
-				     (v == 0 ? c->p->embedding_state_gib : 0) +
-				     (v == last ? c->p->head_state_gib : 0);
 			double *to = &c->sums[k * q->chunks + ch];
-			g.bytes = gib * GIB * profile_gradients(c->p);
+			g.bytes = GIB * cost_trained_gib(c->p, q->first[v + 1] - q->first[v],
+							 v == 0, v == last);
 			g.shared = cost_shares_state(q->stage[k].group);
 			sum_time(&g, to, to + all);
 			for (int i = 0; i < g.n; i++)

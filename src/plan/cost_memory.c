@@ -8,17 +8,21 @@
 
 #define GIB 1073741824.0
 
-/* fp32 gradients of what is trained in n layers of a stage. */
-double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
+double cost_trained_gib(const struct profile *p, int n, bool front, bool end)
 {
-	const struct profile *p = c->p;
 	/* of a head that is the embedding nothing else is kept */
 	const double tied =
 		profile_trains_tied(p) ? fmin(p->head_state_gib, cost_table_bytes(p) / GIB) : 0;
-	double gib = n * p->layer_state_gib + (stage == 0 ? p->embedding_state_gib : 0);
-	if (stage == q->stages - 1)
+	double gib = n * p->layer_state_gib + (front ? p->embedding_state_gib : 0);
+	if (end)
 		gib += p->head_state_gib - tied;
-	return profile_gradients(p) * gib + (stage == q->stages - 1 ? tied : 0);
+	return profile_gradients(p) * gib + (end ? tied : 0);
+}
+
+/* fp32 gradients of what is trained in n layers of a stage. */
+double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n)
+{
+	return cost_trained_gib(c->p, n, stage == 0, stage == q->stages - 1);
 }
 
 /* Gradients of the stage that member i keeps beside those that it adds to, in the order exact. */

@@ -39,7 +39,10 @@ double cost_state_gib(const struct cost *c, const struct pipe *q, int stage);
 struct cost_talk cost_talk(const struct sum_group *g, const struct plan_stage *s, int i, bool last,
 			   double values);
 enum sum_order cost_order(const struct cost *c);
-/* float32 gradients of what is trained in n layers of a stage. */
+/* float32 gradients of what is trained in n layers, in the model's front and in its end: a head
+ * that is the embedding has gradients of its own, and nothing else. */
+double cost_trained_gib(const struct profile *p, int n, bool front, bool end);
+/* The same of n layers of a stage. */
 double cost_gradient_gib(const struct cost *c, const struct pipe *q, int stage, int n);
 
 #endif

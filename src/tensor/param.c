@@ -77,6 +77,9 @@ int param_init_replica(struct param *p, const struct param *owner, struct err *e
 			     .dim = { owner->dim[0], owner->dim[1] },
 			     .trainable = true,
 			     .decay = owner->decay,
+			     .cut = owner->cut,
+			     .members = owner->members,
+			     .place = owner->place,
 			     .replica = true,
 			     .w = owner->w,
 			     .grad = grad };

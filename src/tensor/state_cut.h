@@ -41,7 +41,8 @@ struct state_cut {
 	bool values;      /* SHARD_PARAMETERS */
 };
 
-/* Elements that each member has so far, where parameters stay whole; zeros at first. */
+/* Elements that each member has so far; zeros at first. So cuts of small parameters, which have few
+ * blocks, are rounded to either side, and everybody has its share in sum. */
 struct state_dealt {
 	int64_t at[STATE_MEMBERS];
 };

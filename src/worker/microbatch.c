@@ -140,6 +140,15 @@ void worker_take_routers(struct worker *w, const struct instr *i, struct slot *s
 		routers_take(sl->sums, !forward, w->routers + (size_t)i->microbatch * n);
 }
 
+/* A chunk that has run no microbatch yet keeps as much as the one before it. */
+static void expect_alike(const struct stage *s, struct stage *next)
+{
+	if (next->kept_rows || next->opt.last - next->opt.first != s->opt.last - s->opt.first)
+		return;
+	next->kept_rows = s->kept_rows;
+	next->kept_bytes = s->kept_bytes;
+}
+
 int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct err *e)
 {
 	struct slot *from, *to;
@@ -153,6 +162,8 @@ int worker_pass_on(struct worker *w, const struct instr *i, bool forward, struct
 	if (is_parked(w, forward ? i->chunk : there.chunk))
 		return park_put(&w->park, forward ? PARK_IN : PARK_GRAD, there.chunk, i->microbatch,
 				from, forward ? from->out : from->grad, bytes, e);
+	if (forward && w->train)
+		expect_alike(&w->model.chunk[i->chunk], &w->model.chunk[there.chunk]);
 	TRY(worker_open_slot(w, &there, &to, e));
 	TRY(worker_open_slot(w, i, &from, e)); /* the pool may have moved */
 	TRY(dev_copy(forward ? to->in : to->grad, forward ? from->out : from->grad, bytes, e));
