@@ -185,8 +185,7 @@ DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
 FAKE_SOURCE := $(patsubst %,-I$(CURDIR)/%,src tests/drivers) \
 	$(CURDIR)/tests/drivers/fake_kernels.c
 $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h \
-		tests/drivers/fake_kernels.c tests/drivers/fake_contexts.h \
-		tests/drivers/fake_memory.h tests/drivers/fake_graph.h
+		tests/drivers/fake_kernels.c $(wildcard tests/drivers/fake_*.h)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
 		-DFAKE_SOURCE='"$(FAKE_SOURCE)"' \

@@ -194,6 +194,7 @@ int dev_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *
 
 int dev_repeat_begin(struct dev *d, uint64_t key, struct err *e)
 {
+	d->panel = 0;
 	return d->be->repeat_begin ? d->be->repeat_begin(d, key, e) : 0;
 }
 

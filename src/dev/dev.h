@@ -144,6 +144,7 @@ struct dev {
 	int index;
 	uint64_t mem_used, mem_peak; /* bytes in buffers of this program */
 	uint64_t allocs;             /* calls of alloc so far */
+	unsigned panel;              /* which of two is next: dmem_panel() */
 };
 
 extern const struct backend *const backends[];        /* rows of backend.def, NULL-terminated */

@@ -20,9 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NO_TIMING 2u    /* flag of an event */
-#define NON_BLOCKING 1u /* flag of a stream */
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
 
@@ -121,19 +118,21 @@ int rt_count(const struct rt_vendor *v, struct err *e)
 static int make_queues(struct rt *c)
 {
 	const struct rt_functions *f = c->f;
-	int code = f->stream(&c->compute, NON_BLOCKING);
+	int code = f->stream(&c->compute, RT_NON_BLOCKING);
 	if (code == RT_OK)
-		code = f->stream(&c->copy, NON_BLOCKING);
+		code = f->stream(&c->copy, RT_NON_BLOCKING);
+	if (code == RT_OK)
+		code = rt_ahead_make(f, &c->ahead);
 	void **const events[] = { &c->compute_event, &c->copy_event, &c->busy_event };
 	for (size_t i = 0; i < ARRAY_LEN(events) && code == RT_OK; i++)
-		code = f->event(events[i], NO_TIMING);
+		code = f->event(events[i], RT_NO_TIMING);
 	for (int i = 0; i < RT_MARKS && code == RT_OK; i++)
-		code = f->event(&c->mark[i], NO_TIMING);
+		code = f->event(&c->mark[i], RT_NO_TIMING);
 	for (int i = 0; i < 2 * RT_SLOTS && code == RT_OK; i++) {
 		struct rt_slot *s = i < RT_SLOTS ? &c->slot[i] : &c->back[i - RT_SLOTS];
 		code = f->pinned((void **)&s->host, RT_PIECE, 0);
 		if (code == RT_OK)
-			code = f->event(&s->event, NO_TIMING);
+			code = f->event(&s->event, RT_NO_TIMING);
 	}
 	return code;
 }
@@ -236,6 +235,7 @@ void rt_close(struct dev *d)
 			if (s->host)
 				f->pinned_free(s->host);
 		}
+		rt_ahead_free(f, &c->ahead);
 		if (c->copy)
 			f->stream_destroy(c->copy);
 		if (c->compute)

@@ -105,6 +105,12 @@ struct rt;
 struct rt_blas;
 struct rt_graphs;
 
+/* For kernels that may run beside what the compute stream does (rt_graph.h): they wait for `fork`,
+ * what is queued then waits for `join`. */
+struct rt_ahead {
+	void *stream, *fork, *join;
+};
+
 /* In front of the paths of the host's memory (os.h): "", or a folder in tests. */
 extern const char *rt_host_root;
 
@@ -153,6 +159,9 @@ struct rt_block {
 	size_t size, asked; /* asked: bytes that its user wants */
 	/* the last work of the compute and of the copy stream that names it */
 	uint64_t used, copied;
+	uint64_t named;        /* the last work (rt.order) that names it */
+	uint64_t ahead;        /* the same, if it was one that runs ahead */
+	bool panel;            /* weights are expanded into it */
 	struct rt_block *next; /* among those that nobody uses */
 };
 
@@ -171,6 +180,11 @@ struct rt {
 	void *compute, *copy;
 	void *compute_event, *copy_event, *busy_event;
 	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
+	/* Kernels that run ahead: works given so far, by the host's count; those before the last
+	 * fork, and transfers that it is behind; whether there is one; how many ran so */
+	struct rt_ahead ahead;
+	uint64_t order, fork_order, fork_seen, went_ahead;
+	bool forked;
 	/* How far the card is: events behind every few launches, the oldest first. Waiting counts
 	 * from the last one that has happened, so that a card with much to do is not taken for one
 	 * that hangs. */
@@ -237,6 +251,10 @@ struct rt {
 };
 
 /* rt_queue.c */
+#define RT_NO_TIMING 2u                                              /* flag of an event */
+#define RT_NON_BLOCKING 1u                                           /* flag of a stream */
+int rt_ahead_make(const struct rt_functions *f, struct rt_ahead *h); /* a code of the driver */
+void rt_ahead_free(const struct rt_functions *f, struct rt_ahead *h);
 /* 0, or the error for a code of the driver, with the device's name. */
 int rt_failed(struct rt *c, int code, const char *what, struct err *e);
 int rt_wait(struct rt *c, void *event, struct err *e); /* until it has happened, or the limit */

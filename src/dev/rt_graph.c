@@ -39,7 +39,8 @@ struct rt_graphs {
 	struct stretch stretch[STRETCHES];
 	size_t n;
 	uint64_t passes;
-	void *stream; /* what is captured goes there */
+	void *stream;          /* what is captured goes there */
+	struct rt_ahead ahead; /* and what runs beside it */
 	bool off;
 	/* the stretch under way; NULL: none */
 	struct stretch *now;
@@ -53,17 +54,38 @@ struct rt_graphs {
 
 /* ---- the driver ---- */
 
+static int kernel(struct rt *c, const struct rt_work *w, void *stream)
+{
+	void *params[2 * GPU_ARGS];
+	for (int i = 0; i < w->same.n; i++)
+		params[i] = (void *)(uintptr_t)&w->same.value[i];
+	return c->f->launch(w->same.function, (unsigned)w->same.groups, 1, 1, GPU_LANES, 1, 1, 0,
+			    stream, params, NULL);
+}
+
+static int kernel_ahead(struct rt *c, const struct rt_work *w, const struct rt_ahead *h,
+			void *stream)
+{
+	int code = c->f->stream_wait(h->stream, h->fork, 0);
+	if (code == RT_OK)
+		code = kernel(c, w, h->stream);
+	if (code == RT_OK)
+		code = c->f->event_record(h->join, h->stream);
+	return code == RT_OK ? c->f->stream_wait(stream, h->join, 0) : code;
+}
+
 /* A code of the driver or, for products, 1 - done - or 0 and below as rt_blas.gemm. */
-static int start(struct rt *c, const struct rt_work *w, void *stream, int *code_p, struct err *e)
+static int start(struct rt *c, const struct rt_work *w, void *stream, const struct rt_ahead *h,
+		 int *code_p, struct err *e)
 {
 	const uint64_t *v = w->same.value;
-	*code_p = RT_OK;
+	*code_p = w->fork ? c->f->event_record(h->fork, stream) : RT_OK;
+	if (*code_p != RT_OK)
+		return 1;
 	if (w->same.kind == RT_KERNEL) {
-		void *params[2 * GPU_ARGS];
-		for (int i = 0; i < w->same.n; i++)
-			params[i] = (void *)(uintptr_t)&v[i];
-		*code_p = c->f->launch(w->same.function, (unsigned)w->same.groups, 1, 1, GPU_LANES,
-				       1, 1, 0, stream, params, NULL);
+		*code_p = kernel(c, w, stream);
+	} else if (w->same.kind == RT_AHEAD) {
+		*code_p = kernel_ahead(c, w, h, stream);
 	} else if (w->same.kind == RT_PRODUCT) {
 		return c->blas->gemm(c->blas, c, &w->product, stream, e);
 	} else if (w->same.kind == RT_COPY) {
@@ -80,10 +102,11 @@ static int at_once(struct rt *c, const struct rt_work *w, struct err *e)
 {
 	int code;
 	c->doing = w->name;
-	const int done = start(c, w, c->compute, &code, e);
+	const int done = start(c, w, c->compute, &c->ahead, &code, e);
 	if (done <= 0)
 		return done;
-	TRY(rt_failed(c, code, w->same.kind == RT_KERNEL ? "starting a kernel" : w->name, e));
+	const bool kernel = w->same.kind == RT_KERNEL || w->same.kind == RT_AHEAD;
+	TRY(rt_failed(c, code, kernel ? "starting a kernel" : w->name, e));
 	return 1;
 }
 
@@ -100,20 +123,26 @@ static bool wanted(const struct rt *c)
 	return asked && asked[0] ? strcmp(asked, "0") != 0 : c->v->graphs(c->v->lib->version);
 }
 
+static bool capture_streams(struct rt *c)
+{
+	struct rt_graphs *g = c->graphs;
+	return (g->stream || c->f->stream(&g->stream, 1) == RT_OK) &&
+	       (g->ahead.join || rt_ahead_make(c->f, &g->ahead) == RT_OK);
+}
+
 /* A graph of works, or false: the driver makes none. */
 static bool capture(struct rt *c, const struct stretch *s, struct run *r)
 {
 	struct rt_graphs *g = c->graphs;
 	struct err ignored = { 0 };
 	void *made = NULL;
-	bool ok = true;
-	if (!g->stream && c->f->stream(&g->stream, 1) != RT_OK)
+	if (!capture_streams(c) || c->f->capture_begin(g->stream, RELAXED) != RT_OK)
 		return false;
-	if (c->f->capture_begin(g->stream, RELAXED) != RT_OK)
-		return false;
+	bool ok = c->f->event_record(g->ahead.fork, g->stream) == RT_OK;
 	for (size_t i = r->first; i < r->end && ok; i++) {
 		int code;
-		ok = start(c, &s->work[i], g->stream, &code, &ignored) == 1 && code == RT_OK;
+		ok = start(c, &s->work[i], g->stream, &g->ahead, &code, &ignored) == 1 &&
+		     code == RT_OK;
 	}
 	ok = c->f->capture_end(g->stream, &made) == RT_OK && ok && made;
 	ok = ok && c->f->graph_make(&r->graph, made, 0) == RT_OK;
@@ -239,6 +268,8 @@ static int start_run(struct rt *c, struct run *r, struct err *e)
 		return number(c, 0, e);
 	}
 	TRY(rt_failed(c, code, "starting a graph", e));
+	/* forks inside it are none for what comes now: it has one behind it */
+	TRY(rt_failed(c, c->f->event_record(c->ahead.fork, c->compute), "queueing", e));
 	g->held = 0;
 	c->replayed += r->end - r->first;
 	return number(c, flops_of(s, r->first, r->end), e);
@@ -305,7 +336,7 @@ static int give(struct rt *c, const struct rt_work *w, struct err *e)
 	return 1;
 }
 
-int rt_give_work(struct rt *c, const struct rt_work *w, struct err *e)
+static int give_work(struct rt *c, const struct rt_work *w, struct err *e)
 {
 	struct rt_graphs *g = c->graphs;
 	struct stretch *s = g ? g->now : NULL;
@@ -329,6 +360,29 @@ int rt_give_work(struct rt *c, const struct rt_work *w, struct err *e)
 	if (done > 0 && s)
 		compare(c, w);
 	return done;
+}
+
+int rt_give_work(struct rt *c, const struct rt_work *w, struct err *e)
+{
+	if (w->fork) {
+		c->forked = true;
+		c->fork_order = c->order;
+		c->fork_seen = c->seen;
+	}
+	const int done = give_work(c, w, e);
+	if (done > 0) /* a work that is tried again keeps its number */
+		c->order++;
+	c->went_ahead += done > 0 && w->same.kind == RT_AHEAD;
+	return done;
+}
+
+int rt_fork(struct rt *c, struct err *e)
+{
+	TRY(rt_failed(c, c->f->event_record(c->ahead.fork, c->compute), "queueing", e));
+	c->forked = true;
+	c->fork_order = c->order;
+	c->fork_seen = c->seen;
+	return 0;
 }
 
 static struct stretch *find(struct rt *c, uint64_t key)
@@ -411,7 +465,8 @@ int rt_repeat_begin(struct dev *d, uint64_t key, struct err *e)
 	g->now = s;
 	g->at = g->held = 0;
 	g->changed = g->apart = false;
-	return 0;
+	/* what may run ahead in it then follows from its own work alone */
+	return rt_fork(c, e);
 }
 
 void rt_graphs_release(struct rt *c, bool well)
@@ -427,6 +482,8 @@ void rt_graphs_release(struct rt *c, bool well)
 		mem_free(s->how);
 		mem_free(s->run);
 	}
+	if (well)
+		rt_ahead_free(c->f, &g->ahead);
 	if (g->stream && well)
 		c->f->stream_destroy(g->stream);
 	mem_free(g);

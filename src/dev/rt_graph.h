@@ -20,7 +20,9 @@
 struct err;
 struct rt;
 
-enum rt_work_kind { RT_KERNEL, RT_PRODUCT, RT_COPY, RT_CLEAR };
+/* RT_AHEAD: a kernel that names nothing which work behind the last fork names, so that it need not
+ * wait for that: it runs beside it. What is given afterwards waits for it as for any other. */
+enum rt_work_kind { RT_KERNEL, RT_PRODUCT, RT_COPY, RT_CLEAR, RT_AHEAD };
 
 /* One thing for the compute stream. */
 struct rt_work {
@@ -33,11 +35,14 @@ struct rt_work {
 	struct dev_gemm product;
 	const char *name;
 	double flops;
+	bool fork; /* there is a fork in front of it */
 };
 
 /* Gives work to the stream, now or with a graph. 1: done; 0: the library does not do this product.
  * ERR_NOMEM: the driver has no memory for it; nothing was queued. */
 int rt_give_work(struct rt *c, const struct rt_work *w, struct err *e);
+/* A fork behind all that has been given. */
+int rt_fork(struct rt *c, struct err *e);
 /* All work that is held back for a graph goes to the stream: before the host waits for anything, or
  * the copy stream does. */
 int rt_flush(struct rt *c, struct err *e);

@@ -10,8 +10,39 @@
 
 #include <string.h>
 
+/* Nothing behind the last fork names it, but for kernels that ran ahead as this one would. */
+static bool before_fork(const struct rt *c, const struct rt_block *b)
+{
+	return c->forked && b->copied <= c->fork_seen &&
+	       (b->named <= c->fork_order || b->named == b->ahead);
+}
+
+/* Expanding weights moves bytes, and the product before it computes: they run side by side. What
+ * reads the weights has a fork in front of it. */
+static void run_ahead(struct rt *c, struct rt_work *w, const char *sig, const union dev_arg *a,
+		      bool expands)
+{
+	bool ahead = expands;
+	for (int i = 0; sig[i]; i++) {
+		struct rt_block *b = sig[i] == 'b' && a[i].b.buf ? rt_block_of(a[i].b.buf) : NULL;
+		if (!b)
+			continue;
+		ahead = ahead && before_fork(c, b);
+		w->fork = w->fork || (b->panel && !expands);
+	}
+	if (ahead)
+		w->same.kind = RT_AHEAD;
+}
+
+static void has_run_ahead(const char *sig, const union dev_arg *a)
+{
+	for (int i = 0; sig[i]; i++)
+		if (sig[i] == 'b' && a[i].b.buf)
+			rt_block_of(a[i].b.buf)->ahead = rt_block_of(a[i].b.buf)->named;
+}
+
 static int start(struct rt *c, void *function, const char *name, int64_t groups, const char *sig,
-		 const union dev_arg *a, double flops, struct err *e)
+		 const union dev_arg *a, double flops, bool expands, struct err *e)
 {
 	struct rt_work w = { .same = { .kind = RT_KERNEL, .function = function, .groups = groups },
 			     .name = name,
@@ -22,6 +53,7 @@ static int start(struct rt *c, void *function, const char *name, int64_t groups,
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s of %lld groups is more than a launch can have", c->label,
 			       name, (long long)groups);
+	run_ahead(c, &w, sig, a, expands);
 	for (int i = 0; sig[i]; i++) {
 		if (sig[i] == 'b') { /* a buffer takes two: its address, and the place in it */
 			TRY(rt_use(c, a[i].b.buf, e));
@@ -37,6 +69,10 @@ static int start(struct rt *c, void *function, const char *name, int64_t groups,
 	int rc = rt_give_work(c, &w, e);
 	if (rc == ERR_NOMEM && rt_spare_back(c, e))
 		rc = rt_give_work(c, &w, e);
+	if (w.same.kind == RT_AHEAD)
+		has_run_ahead(sig, a);
+	if (expands)
+		rt_block_of(a[0].b.buf)->panel = true;
 	return rc < 0 ? rc : 0;
 }
 
@@ -45,7 +81,8 @@ static int run_step(struct rt *c, const struct gpu_step *s, enum dtype t, const 
 {
 	void *function;
 	TRY(rt_kernel(c, s->entry, t, &function, e));
-	return start(c, function, gpu_entry_name(s->entry), s->groups, sig, a, flops, e);
+	return start(c, function, gpu_entry_name(s->entry), s->groups, sig, a, flops,
+		     s->entry == GPU_nf4_dequant, e);
 }
 
 int rt_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
@@ -54,7 +91,8 @@ int rt_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e
 	void *function;
 	TRY(rt_enter(c, e));
 	TRY(rt_user_kernel(c, l, &function, e));
-	return start(c, function, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, e);
+	return start(c, function, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, false,
+		     e);
 }
 
 bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t)
@@ -166,7 +204,8 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	say_slow(c, g->ab_dtype);
 	find_blas(c);
 	if (c->blas && g->k && c->blas->can(c->blas, g)) {
-		const struct rt_work w = product_of(g);
+		struct rt_work w = product_of(g);
+		w.fork = rt_block_of(g->b.buf)->panel;
 		TRY(rt_use(c, g->a.buf, e));
 		TRY(rt_use(c, g->b.buf, e));
 		TRY(rt_use(c, g->c.buf, e));

@@ -140,6 +140,7 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 void rt_give(struct rt *c, struct rt_block *b)
 {
 	c->loose -= pieces(b->size) - pieces(b->asked);
+	b->panel = false;
 	b->next = c->spare;
 	c->spare = b;
 }
@@ -295,6 +296,7 @@ int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
 		c->seen = c->copies;
 	}
 	b->used = c->launched + 1;
+	b->named = c->order + 1;
 	return 0;
 }
 

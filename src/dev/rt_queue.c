@@ -63,6 +63,25 @@ static void look(struct rt *c)
 	}
 }
 
+int rt_ahead_make(const struct rt_functions *f, struct rt_ahead *h)
+{
+	int code = h->stream ? RT_OK : f->stream(&h->stream, RT_NON_BLOCKING);
+	if (code == RT_OK && !h->fork)
+		code = f->event(&h->fork, RT_NO_TIMING);
+	return code == RT_OK && !h->join ? f->event(&h->join, RT_NO_TIMING) : code;
+}
+
+void rt_ahead_free(const struct rt_functions *f, struct rt_ahead *h)
+{
+	if (h->fork)
+		f->event_destroy(h->fork);
+	if (h->join)
+		f->event_destroy(h->join);
+	if (h->stream)
+		f->stream_destroy(h->stream);
+	*h = (struct rt_ahead){ 0 };
+}
+
 int rt_wait(struct rt *c, void *event, struct err *e)
 {
 	const int64_t began = clock_now();

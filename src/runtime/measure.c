@@ -444,7 +444,7 @@ static void evaluate(const struct measuring *p, struct runs *v, struct measure_p
 
 static size_t scratch_peak(const struct measuring *p, int kind)
 {
-	return p->part[kind].scratch->peak;
+	return dmem_most(p->part[kind].scratch);
 }
 
 static void count_memory(const struct measuring *p, struct measure_point *o)

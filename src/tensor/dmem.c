@@ -16,6 +16,8 @@ void dmem_release(struct dmem *m)
 {
 	for (size_t i = 0; i < m->nblock; i++)
 		dev_free(m->block[i]);
+	for (size_t i = 0; i < ARRAY_LEN(m->panel); i++)
+		dev_free(m->panel[i]);
 	mem_free(m->block);
 	dmem_init(m, m->dev, m->block_bytes);
 }
@@ -47,6 +49,26 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 	if (m->bytes > m->peak)
 		m->peak = m->bytes;
 	return 0;
+}
+
+/* Both grow at once: what a step needs is known when it has run. */
+int dmem_panel(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(m->panel); i++) {
+		if (m->panel[i] && m->panel[i]->size >= bytes)
+			continue;
+		dev_free(m->panel[i]);
+		m->panel[i] = NULL;
+		TRY(dev_alloc(m->dev, bytes, &m->panel[i], e));
+	}
+	*r_p = DEV_REF(m->panel[m->dev->panel++ % ARRAY_LEN(m->panel)], 0);
+	return 0;
+}
+
+size_t dmem_most(const struct dmem *m)
+{
+	return m->peak + (m->panel[0] ? m->panel[0]->size : 0) +
+	       (m->panel[1] ? m->panel[1]->size : 0);
 }
 
 struct dmem_mark dmem_mark(const struct dmem *m)

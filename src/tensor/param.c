@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-/* Bytes of expanded NF4 weights at a time: a panel that stays in the last-level cache, yet gives
- * the matrix product enough columns. */
+/* Bytes of expanded NF4 weights at a time: a processor's panel stays in the last-level cache, yet
+ * gives the matrix product enough columns; a card wants few launches, and expands the next panel
+ * while it multiplies by this one. */
 enum {
 	PANEL_BYTES = 8 << 20,
 	PANEL_CARD = 32 << 20,
@@ -334,24 +335,24 @@ static int nf4_matmul(const struct weight *const *w, int n, int64_t rows, struct
 	struct dev *d = scratch->dev;
 	const struct dev_ref y = g.c, add = g.d;
 	int64_t across = back ? rows : w[0]->cols, along = back ? w[0]->cols : rows;
-	/* a processor's panel stays in its cache; a card wants few launches */
-	const int64_t bytes = dev_beside(d) ? PANEL_CARD : PANEL_BYTES;
-	int64_t step = bytes / (across * (int64_t)dtype_size(t));
+	const bool card = dev_beside(d);
+	int64_t step = (card ? PANEL_CARD : PANEL_BYTES) / (across * (int64_t)dtype_size(t));
 	/* backward every panel reads all of dy */
 	const int64_t least = back ? 256 : 64;
 	step = step < least ? least : step / 64 * 64;
 	if (step > along)
 		step = along;
 	struct dmem_mark k = dmem_mark(scratch);
-	TRY(dmem_take(scratch, (size_t)(step * across) * dtype_size(t), &g.b, e));
-	int rc = 0;
+	const size_t room = (size_t)(step * across) * dtype_size(t);
+	int rc = card ? 0 : dmem_take(scratch, room, &g.b, e);
 	for (int64_t at = 0; at < along && !rc; at += step) {
 		const size_t off = (size_t)at * dtype_size(t);
+		rc = card ? dmem_panel(scratch, room, &g.b, e) : 0;
 		g.n = along - at < step ? along - at : step;
 		g.ldb = back ? g.n : across;
 		g.c.off = y.off + off;
 		g.d.off = add.buf ? add.off + off : 0;
-		rc = expand_panel(w, n, d, t, g.b, back, at, g.n, e);
+		rc = rc < 0 ? rc : expand_panel(w, n, d, t, g.b, back, at, g.n, e);
 		if (rc >= 0)
 			rc = dev_gemm(d, &g, e);
 	}

@@ -66,6 +66,7 @@ struct dmem {
 	size_t block_bytes; /* least size of a new block */
 	size_t bytes, peak; /* in use; most at once */
 	bool divided;       /* the device has no single block of the peak size */
+	struct dev_buf *panel[2];
 };
 
 struct dmem_mark {
@@ -80,6 +81,10 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
 /* `bytes` more will be taken: the part that has no room yet gets one block, instead of several with
  * gaps at their ends. The blocks of an empty stack that are too small give way to one. */
 void dmem_expect(struct dmem *m, size_t bytes);
+/* One of two places beside the stack, in turn. A card whose next weights come into the other one
+ * need not wait for the product that reads this one. */
+int dmem_panel(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e);
+size_t dmem_most(const struct dmem *m); /* bytes of the stack at its highest, and of the panels */
 struct dmem_mark dmem_mark(const struct dmem *m);
 void dmem_back(struct dmem *m, struct dmem_mark k); /* gives back everything taken since the mark */
 void dmem_reset(struct dmem *m);

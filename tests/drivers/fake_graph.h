@@ -5,7 +5,9 @@
  *
  * What a captured stream gets is not run: it becomes the graph. Kernels keep the parameters that
  * they had then. While a stream is captured nobody may ask for it or for an event behind it, and it
- * waits for no event that was not captured with it. A graph that is started names memory and
+ * waits for no event that was not captured with it. Another stream that waits for one that was
+ * becomes part of the capture, and must be waited for by its end. What does not wait for each other
+ * runs in any order, each stream's work as late as it may. A graph that is started names memory and
  * functions that still exist. */
 #ifndef HS_TESTS_DRIVERS_FAKE_GRAPH_H
 #define HS_TESTS_DRIVERS_FAKE_GRAPH_H
@@ -16,7 +18,10 @@ struct graph {
 	struct owner owner;
 	struct op *first, **last;
 	size_t n;
+	int lanes;                        /* streams but the first */
+	struct stream *lane[GRAPH_LANES]; /* of what is started: these */
 };
+static uint64_t captures;
 
 EXPORT long fake_graphs, fake_replayed;
 long fake_graphs;   /* how often a graph was started */
@@ -34,6 +39,9 @@ static int x_capture_begin(void *stream, int mode)
 	s->captured->owner = owner_now();
 	s->captured->last = &s->captured->first;
 	s->relaxed = mode == 2;
+	s->capture = ++captures;
+	s->kept = s->waited = 0;
+	s->lane = 0;
 	return OK;
 }
 
@@ -41,11 +49,21 @@ static int x_capture_end(void *stream, void **graph)
 {
 	struct stream *s = stream;
 	const int rc = owned(s->owner);
-	if (rc || !s->captured)
+	const uint64_t which = s->capture;
+	bool joined = true;
+	if (rc || !s->captured || s->lane)
 		return rc ? rc : STATE;
 	*graph = s->captured;
-	s->captured = NULL;
-	return OK;
+	for (struct stream *t = streams; t; t = t->next)
+		if (t->capture == which) {
+			joined = joined && (!t->lane || t->waited == t->kept);
+			t->captured = NULL;
+			t->capture = 0;
+		}
+	if (joined)
+		return OK;
+	*graph = NULL;
+	return UNJOINED;
 }
 
 static void free_ops(struct op *o)
@@ -73,7 +91,7 @@ static int x_graph_make(void **made, void *graph, unsigned long long flags)
 	if (fault("nograph", 0))
 		return NOT_SUPPORTED;
 	struct graph *n = calloc(1, sizeof *n);
-	*n = (struct graph){ .owner = g->owner, .n = g->n };
+	*n = (struct graph){ .owner = g->owner, .n = g->n, .lanes = g->lanes };
 	n->last = &n->first;
 	for (const struct op *o = g->first; o; o = o->next) {
 		struct op *copy = malloc(sizeof *copy);
@@ -115,10 +133,25 @@ static void check_memory(const struct op *o)
 	must(ok, "memory that is gone");
 }
 
+/* Streams for the graph's own, behind what `s` has to do; from[]: works in front of it. */
+static void begin_lanes(struct graph *g, struct stream *s, uint64_t *from)
+{
+	from[0] = s->put;
+	for (int i = 1; i <= g->lanes; i++) {
+		if (!g->lane[i])
+			x_stream((void **)&g->lane[i], 1);
+		struct op *o = put(g->lane[i], WAIT);
+		o->stream = s;
+		o->at = s->put;
+		from[i] = g->lane[i]->put;
+	}
+}
+
 static int x_graph_launch(void *made, void *stream)
 {
-	const struct graph *g = made;
+	struct graph *g = made;
 	struct stream *s = stream;
+	uint64_t from[GRAPH_LANES];
 	static bool was_full;
 	const bool full = fault("graphfull", 0);
 	if (owned(g->owner) || owned(s->owner))
@@ -130,25 +163,38 @@ static int x_graph_launch(void *made, void *stream)
 	was_full = full;
 	fake_graphs++;
 	fake_replayed += (long)g->n;
+	begin_lanes(g, s, from);
 	for (const struct op *o = g->first; o; o = o->next) {
 		if (o->kind == LAUNCH)
 			must(is_loaded(o->function), "a function of a module that is gone");
 		check_memory(o);
-		struct op *n = put(s, o->kind);
+		struct stream *const on = o->lane ? g->lane[o->lane] : s;
+		struct op *n = put(on, o->kind);
 		struct op *const link = n->next;
 		*n = *o;
 		n->next = link;
 		n->begun = 0;
-		if (n->kind == LAUNCH)
+		if (n->kind == WAIT) {
+			n->stream = o->of ? g->lane[o->of] : s;
+			n->at += from[o->of];
+		}
+		if (n->kind == LAUNCH) {
 			n->number = ++launches;
+			if (o->lane)
+				do_early(on);
+		}
 	}
 	return OK;
 }
 
 static int x_graph_free(void *made)
 {
-	if (owned(((struct graph *)made)->owner))
+	struct graph *g = made;
+	if (owned(g->owner))
 		return BAD_HANDLE;
+	for (int i = 1; i <= g->lanes; i++)
+		if (g->lane[i])
+			g->lane[i]->gone = true;
 	return x_made_free(made);
 }
 

@@ -36,6 +36,7 @@
  *   blasfull      a product finds no memory, once
  *   nograph       no graph can be made of what was captured
  *   graphfull     a graph finds no memory when it is started, once
+ *   early         work of all streams but a device's first is done as soon as the interface allows
  * Built with -DMISSING it lacks what starts a kernel. */
 #include "base/dtype.h"
 #include "entry_sig.h"
@@ -63,6 +64,7 @@ enum {
 	NOT_READY = 600,
 	ILLEGAL = 700,
 	UNSUPPORTED = 900, /* while a stream is captured */
+	UNJOINED = 904,
 	ISOLATION = 905,
 	CAPTURED_EVENT = 907,
 	LANES = 128,
@@ -97,243 +99,7 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- streams ---- */
-struct stream;
-struct graph;
-struct function;
-struct op {
-	struct op *next;
-	enum { COPY, FILL8, FILL32, WAIT, LAUNCH, GEMM } kind;
-	char *to;
-	const char *from;
-	size_t n;
-	bool wrong; /* other bytes arrive */
-	unsigned value;
-	struct stream *stream; /* to wait for */
-	uint64_t at;
-	const struct function *function;
-	void (*fn)(void);
-	void *library;
-	unsigned groups;
-	long number;   /* of the launch, from 1 */
-	int64_t begun; /* now_ms() when its turn came; 0: not yet */
-	uint64_t ints[MOST_ARGS];
-	float floats[8];
-	struct product {
-		int ta, tb, ab, c;
-		int64_t m, n, k, lda, ldb, ldc;
-		const char *a, *b, *from; /* from: what is added, beta times */
-		char *to;
-		float alpha, beta;
-		bool split; /* k in two halves, added in the output's dtype */
-	} product;
-};
-
-struct stream {
-	struct owner owner;
-	struct op *first, **last;
-	uint64_t put, done;
-	struct graph *captured; /* work goes there; NULL: it is run */
-	bool relaxed;           /* the thread may do meanwhile what would not be captured */
-	struct stream *next;
-};
-
-struct event {
-	struct owner owner;
-	struct stream *stream;
-	uint64_t at;
-	int asked;
-	bool captured;
-};
-
-static struct stream *streams;
-static long launches;
-
-/* ---- a work-group ---- */
-static struct {
-	ucontext_t fiber[LANES];
-	/* fibers switch by longjmp: a switch of contexts would call the kernel each time */
-	jmp_buf back, at[LANES];
-	bool begun[LANES];
-	/* 0: can run, 1: at a barrier, 2: at its end, 3: waits for the others of its wave */
-	int state[LANES];
-	int now, wave;
-	const struct op *op;
-	struct lane {
-		unsigned x;
-	} * thread, *block;
-	char *shared;
-	size_t nshared;
-} group;
-
-static void stop(int state)
-{
-	const int i = group.now;
-	group.state[i] = state;
-	if (!_setjmp(group.at[i]))
-		_longjmp(group.back, 1);
-}
-static void barrier(void) { stop(1); }
-static void wave(int lanes)
-{
-	group.wave = lanes;
-	stop(3);
-}
-
-/* On x86-64 and AArch64 integers and floats are passed in separate registers, each kind in its own
- * order, so one call fits all kernels. */
-static void fiber(void)
-{
-	for (;;) {
-		const uint64_t *i = group.op->ints;
-		const float *f = group.op->floats;
-		typedef void (*kernel)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-				       float, float, float, float, float, float, float, float);
-		((kernel)group.op->fn)(
-			i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11],
-			i[12], i[13], i[14], i[15], i[16], i[17], i[18], i[19], i[20], i[21], i[22],
-			i[23], i[24], i[25], i[26], i[27], i[28], i[29], i[30], i[31], i[32], i[33],
-			i[34], i[35], f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]);
-		group.state[group.now] = 2;
-		if (!_setjmp(group.at[group.now]))
-			_longjmp(group.back, 1);
-	}
-}
-
-/* Lane i runs to its next barrier, or its end. */
-static void run_lane(int i)
-{
-	group.now = i;
-	group.thread->x = (unsigned)i;
-	if (_setjmp(group.back))
-		return;
-	if (group.begun[i])
-		_longjmp(group.at[i], 1);
-	group.begun[i] = true;
-	setcontext(&group.fiber[i]);
-}
-
-/* Lanes in a state, of n from the first on */
-static int count(int first, int n, int state)
-{
-	int found = 0;
-	for (int i = first; i < first + n; i++)
-		found += group.state[i] == state;
-	return found;
-}
-
-static void run_group(unsigned block)
-{
-	/* before each group; of launches with many, before some, as it takes longer than they do */
-	if (group.op->groups <= 64 || block < 2 || block % 64 == 0)
-		memset(group.shared, 0xff, group.nshared);
-	for (int i = 0; i < LANES; i++)
-		group.state[i] = 0;
-	group.block->x = block;
-	for (;;) {
-		bool ran = false;
-		for (int k = 0; k < LANES; k++) {
-			/* the order of the lanes changes: kernels may not rely on one */
-			const int i = block & 1 ? LANES - 1 - k : k;
-			if (group.state[i])
-				continue;
-			run_lane(i);
-			ran = true;
-		}
-		const int here = count(0, LANES, 1), ended = count(0, LANES, 2);
-		if (ended == LANES)
-			return;
-		for (int i = 0; i < LANES && group.wave; i += group.wave)
-			if (count(i, group.wave, 3) == group.wave) {
-				memset(group.state + i, 0, sizeof(int) * (size_t)group.wave);
-				ran = true;
-			}
-		if (here == LANES) {
-			memset(group.state, 0, sizeof group.state);
-		} else if (!ran) {
-			fprintf(stderr,
-				"fake_rt: %d of %d lanes wait at a barrier, %d for their wave, "
-				"the others have ended\n",
-				here, LANES, count(0, LANES, 3));
-			abort();
-		}
-	}
-}
-
-static void run_launch(const struct op *o)
-{
-	static char *stacks;
-	enum { STACK = 256 << 10 };
-	if (!stacks) {
-		stacks = malloc((size_t)LANES * STACK);
-		for (int i = 0; i < LANES; i++) {
-			getcontext(&group.fiber[i]);
-			group.fiber[i].uc_stack.ss_sp = stacks + (size_t)i * STACK;
-			group.fiber[i].uc_stack.ss_size = STACK;
-			makecontext(&group.fiber[i], fiber, 0);
-		}
-	}
-	group.op = o;
-	group.thread = dlsym(o->library, "fake_thread");
-	group.block = dlsym(o->library, "fake_block");
-	*(void (**)(void))dlsym(o->library, "fake_barrier") = barrier;
-	*(void (**)(int))dlsym(o->library, "fake_wave") = wave;
-	group.wave = 0;
-	char *(*shared_end)(void) =
-		(char *(*)(void))(uintptr_t)dlsym(o->library, "fake_shared_end");
-	char *(*shared_begin)(void) =
-		(char *(*)(void))(uintptr_t)dlsym(o->library, "fake_shared_begin");
-	group.shared = shared_begin();
-	group.nshared = (size_t)(shared_end() - group.shared);
-	for (unsigned b = 0; b < o->groups; b++)
-		run_group(b);
-}
-
-/* ---- products, in column-major order as in the libraries ---- */
-static enum dtype dtype_of(int type) { return type == 0 ? DT_F32 : type == 14 ? DT_BF16 : DT_F16; }
-
-/* op(X) in float32, row after row (of `cols`). */
-static float *unfold(const char *p, int type, bool t, int64_t rows, int64_t cols, int64_t ld)
-{
-	const unsigned z = dtype_size(dtype_of(type));
-	float *x = malloc((size_t)(rows * cols) * sizeof *x);
-	for (int64_t i = 0; i < rows; i++)
-		for (int64_t j = 0; j < cols; j++)
-			dtype_to_f32(dtype_of(type), p + (t ? j + i * ld : i + j * ld) * z,
-				     &x[i * cols + j], 1);
-	return x;
-}
-
-static void run_product(const struct product *p)
-{
-	const enum dtype t = dtype_of(p->c);
-	float *a = unfold(p->a, p->ab, p->ta, p->m, p->k, p->lda),
-	      *b = unfold(p->b, p->ab, !p->tb, p->n, p->k, p->ldb);
-	for (int64_t j = 0; j < p->n; j++)
-		for (int64_t i = 0; i < p->m; i++) {
-			const int64_t at = (i + j * p->ldc) * dtype_size(t);
-			float sum = 0, old = 0;
-			for (int64_t l = 0; l < p->k; l++) {
-				sum += a[i * p->k + l] * b[j * p->k + l];
-				if (p->split && l == p->k / 2) {
-					char half[4];
-					dtype_from_f32(t, &sum, half, 1);
-					dtype_to_f32(t, half, &sum, 1);
-				}
-			}
-			if (p->beta != 0)
-				dtype_to_f32(t, p->from + at, &old, 1);
-			sum = p->alpha * sum + (p->beta != 0 ? p->beta * old : 0);
-			dtype_from_f32(t, &sum, p->to + at, 1);
-		}
-	free(a);
-	free(b);
-}
+#include "fake_work.h"
 
 static int sticky; /* CUDA's error that stays: every call returns it from now on */
 
@@ -398,7 +164,9 @@ static void run_all(void)
 			usleep(500);
 }
 
+enum { GRAPH_LANES = 4 };
 static struct op *capture(struct graph *g, struct op *o);
+static int graph_lane(struct graph *g); /* the next one */
 
 static struct op *put(struct stream *s, int kind)
 {
@@ -406,12 +174,39 @@ static struct op *put(struct stream *s, int kind)
 		return NULL;
 	struct op *o = calloc(1, sizeof *o);
 	o->kind = kind;
-	if (s->captured)
+	if (s->captured) {
+		o->lane = s->lane;
+		s->kept++;
 		return capture(s->captured, o);
+	}
 	*s->last = o;
 	s->last = &o->next;
 	s->put++;
 	return o;
+}
+
+EXPORT long fake_beside;
+long fake_beside; /* launches that ran while a product in front of them was still to be done */
+
+static bool has_work(const struct stream *s)
+{
+	const struct op *o = s->first;
+	while (o && o->kind != LAUNCH && o->kind != GEMM)
+		o = o->next;
+	return o != NULL;
+}
+
+/* After a launch on it. */
+static void do_early(struct stream *s)
+{
+	if (s->captured || !s->later || !fault("early", 0))
+		return;
+	run_until(s, s->put);
+	for (const struct stream *t = streams; t; t = t->next)
+		if (!t->later && !t->gone && !owned(t->owner) && has_work(t)) {
+			fake_beside++;
+			return;
+		}
 }
 
 /* Whether this may be done now: not while a stream is captured, unless its capture is relaxed. */
@@ -482,6 +277,8 @@ static int x_stream(void **s, unsigned flags)
 		return flags == 1 ? NO_CONTEXT : INVALID;
 	n->owner = owner_now();
 	n->last = &n->first;
+	for (const struct stream *t = streams; t; t = t->next)
+		n->later = n->later || (!t->gone && !owned(t->owner));
 	n->next = streams;
 	*s = streams = n;
 	return OK;
@@ -489,8 +286,31 @@ static int x_stream(void **s, unsigned flags)
 
 static int x_stream_destroy(void *s)
 {
-	(void)s; /* somebody may still wait for its work */
+	((struct stream *)s)->gone = true; /* but somebody may still wait for its work */
 	return OK;
+}
+
+/* A stream that waits for an event of a capture becomes part of it. */
+static int wait_in_capture(struct stream *s, const struct event *v)
+{
+	struct stream *of = v->stream;
+	if (!v->capture || of->capture != v->capture || (s->capture && s->capture != v->capture))
+		return ISOLATION;
+	if (!s->captured) {
+		s->captured = of->captured;
+		s->relaxed = of->relaxed;
+		s->capture = of->capture;
+		s->kept = s->waited = 0;
+		s->lane = graph_lane(s->captured);
+	}
+	if (of == s)
+		return OK;
+	struct op *o = put(s, WAIT);
+	o->of = of->lane;
+	o->at = v->at;
+	if (of->waited < v->at)
+		of->waited = v->at;
+	return s->lane < GRAPH_LANES ? OK : INVALID;
 }
 
 static int x_stream_wait(void *s, void *event, unsigned flags)
@@ -499,10 +319,8 @@ static int x_stream_wait(void *s, void *event, unsigned flags)
 	const int rc = owned(v->owner);
 	if (rc || flags)
 		return rc ? rc : INVALID;
-	if (((struct stream *)s)->captured)
-		return v->captured && v->stream == s ? OK : ISOLATION;
-	if (v->captured)
-		return ISOLATION;
+	if (((struct stream *)s)->capture || v->capture)
+		return wait_in_capture(s, v);
 	if (v->stream && v->stream != s) {
 		struct op *o = put(s, WAIT);
 		if (!o)
@@ -535,8 +353,8 @@ static int x_event_record(void *event, void *s)
 	const int rc = owned(v->owner) ? owned(v->owner) : owned(((struct stream *)s)->owner);
 	if (rc)
 		return rc;
-	*v = (struct event){ v->owner, s, ((struct stream *)s)->put, 0,
-			     ((struct stream *)s)->captured != NULL };
+	const struct stream *of = s;
+	*v = (struct event){ v->owner, s, of->capture ? of->kept : of->put, 0, of->capture };
 	return OK;
 }
 
@@ -546,8 +364,8 @@ static int x_event_query(void *event)
 	const int rc = owned(v->owner);
 	if (rc || !v->stream)
 		return rc;
-	if (v->captured || !meanwhile())
-		return v->captured ? CAPTURED_EVENT : UNSUPPORTED;
+	if (v->capture || !meanwhile())
+		return v->capture ? CAPTURED_EVENT : UNSUPPORTED;
 	return v->asked++ < fault("asked", 3) ? NOT_READY : run_until(v->stream, v->at);
 }
 
@@ -717,11 +535,13 @@ static bool is_loaded(const struct function *f)
 
 #include "fake_graph.h"
 
+static int graph_lane(struct graph *g) { return ++g->lanes; }
+
 static struct op *capture(struct graph *g, struct op *o)
 {
 	*g->last = o;
 	g->last = &o->next;
-	g->n++;
+	g->n += o->kind != WAIT;
 	return o;
 }
 
@@ -755,7 +575,10 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 		if (n->sig[i] == 'p' && o->ints[ni - 1] && !inside(o->ints[ni - 1], 1))
 			return INVALID;
 	}
-	return ni <= 36 && nf <= 8 ? OK : INVALID;
+	if (ni > 36 || nf > 8)
+		return INVALID;
+	do_early(s);
+	return OK;
 }
 
 /* ---- the compiler ---- */
@@ -996,211 +819,4 @@ ONE(cuGetErrorName, (int code, const char **s), (*s = name_of(code), OK))
 EXPORT const char *hipGetErrorName(int code);
 EXPORT const char *hipGetErrorName(int code) { return name_of(code); }
 
-/* ---- product libraries ---- */
-static char handle;
-EXPORT long fake_products;
-long fake_products; /* how often a library was asked for a product */
-EXPORT long fake_choices;
-long fake_choices; /* how often it was asked which kernel is best */
-
-/* Whether the library has no code for the card; its file's name decides. */
-static bool no_kernels(void)
-{
-	const char *s = getenv("FAKE_RT"), *word = s ? strstr(s, "nokernels=") : NULL;
-	Dl_info me;
-	if (!word || !dladdr((void *)(uintptr_t)no_kernels, &me))
-		return false;
-	word += strlen("nokernels=");
-	const size_t n = strcspn(word, " "), have = strlen(me.dli_fname);
-	return have >= n && !strncmp(me.dli_fname + have - n, word, n);
-}
-
-/* The library's answer to a product that it refuses; 0: it computes it. */
-static int refused(int out_of_memory)
-{
-	const long status = fault("status", 0);
-	fake_products++;
-	static bool was_full;
-	const bool full = fault("blasfull", 0);
-	if (full && !was_full)
-		return was_full = true, out_of_memory;
-	was_full = full;
-	return (int)status;
-}
-
-struct desc {
-	int32_t op[8];
-};
-struct layout {
-	int type;
-	int64_t rows, cols, ld;
-};
-
-/* What is added must be the output itself, or share no byte with it, and be on the device. */
-static bool apart(const void *c, const void *to, const struct layout *l)
-{
-	const size_t n = l->rows && l->cols ? (size_t)((l->cols - 1) * l->ld + l->rows) *
-						      dtype_size(dtype_of(l->type))
-					    : 0;
-	const uintptr_t a = (uintptr_t)c, b = (uintptr_t)to;
-	return a == b || ((a + n <= b || b + n <= a) && inside(a, n));
-}
-
-static int enqueue(const struct product *p, void *s)
-{
-	static void *usual; /* the stream of a caller that names none */
-	if (!s && !usual && x_stream(&usual, 1))
-		return 13;
-	struct op *o = put(s ? s : usual, GEMM);
-	if (!o)
-		return 13;
-	o->product = *p;
-	return OK;
-}
-
-static int l_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t ld)
-{
-	struct layout *n = malloc(sizeof *n);
-	*n = (struct layout){ type, (int64_t)rows, (int64_t)cols, ld };
-	*l = n;
-	return ld >= (int64_t)rows ? OK : 7;
-}
-
-struct preference {
-	uint32_t schemes; /* how the parts of a sum may be added up */
-};
-enum { IN_PLACE = 1, COMPUTE_TYPE = 2, OUTPUT_TYPE = 4 };
-
-static int l_ask(const struct desc *d, const struct layout *a, const struct layout *b,
-		 const struct layout *c, const struct preference *p, char *results, int *found)
-{
-	const int64_t m = d->op[3] ? a->cols : a->rows, k = d->op[3] ? a->rows : a->cols;
-	const int64_t k2 = d->op[4] ? b->cols : b->rows, n = d->op[4] ? b->rows : b->cols;
-	*found = 0;
-	if (m != c->rows || n != c->cols || k != k2)
-		return 7;
-	if (fault("noalgo", 0) || no_kernels())
-		return no_kernels() ? 8 : 15;
-	memset(results, 0, 96);
-	fake_choices++;
-	memcpy(results + 8, &n, 8);
-	memcpy(results + 16, &k, 8);
-	/* the scheme, where a real library stores the algorithm */
-	results[0] = (p->schemes & (IN_PLACE | OUTPUT_TYPE)) != 0;
-	*found = 1;
-	return OK;
-}
-
-static int l_matmul(const char *algo, const struct desc *d, const float *alpha, const char *a,
-		    const struct layout *la, const char *b, const struct layout *lb,
-		    const float *beta, const char *from, char *c, const struct layout *lc, void *s)
-{
-	const struct product p = { .ta = d->op[3],
-				   .tb = d->op[4],
-				   .ab = la->type,
-				   .c = lc->type,
-				   .m = lc->rows,
-				   .n = lc->cols,
-				   .k = d->op[3] ? la->rows : la->cols,
-				   .lda = la->ld,
-				   .ldb = lb->ld,
-				   .ldc = lc->ld,
-				   .a = a,
-				   .b = b,
-				   .from = from,
-				   .to = c,
-				   .alpha = *alpha,
-				   .beta = *beta,
-				   .split = algo[0] && lc->type != 0 };
-	int64_t n, k;
-	memcpy(&n, algo + 8, 8);
-	memcpy(&k, algo + 16, 8);
-	if (p.n > n || p.k > k || (fault("sizes", 0) && (p.n != n || p.k != k)))
-		return 15;
-	if (lc->cols != (d->op[4] ? lb->rows : lb->cols) || p.k != (d->op[4] ? lb->cols : lb->rows))
-		return 7;
-	const int rc = refused(3);
-	return rc ? rc : enqueue(&p, s);
-}
-
-static int l_set(struct preference *p, int what, const void *v, size_t n)
-{
-	if (what == 3 && n == 4)
-		memcpy(&p->schemes, v, 4);
-	return p && v && (what == 1 ? n == 8 : (what == 3 || (what >= 5 && what <= 8)) && n == 4)
-		       ? OK
-		       : INVALID;
-}
-
-ONE(cublasLtCreate, (void **h), (*h = &handle, fault("noblas", 0) ? 1 : OK))
-ONE(cublasLtDestroy, (void *h), (h ? OK : INVALID))
-ONE(cublasLtMatmulDescCreate, (void **d, int compute, int scale),
-    (*d = calloc(1, sizeof(struct desc)), compute == 68 && scale == 0 ? OK : INVALID))
-ONE(cublasLtMatmulDescDestroy, (void *d), (free(d), OK))
-ONE(cublasLtMatmulDescSetAttribute, (void *d, int what, const void *v, size_t n),
-    (memcpy(&((struct desc *)d)->op[what & 7], v, n),
-     n == 4 && (what == 3 || what == 4) ? OK : INVALID))
-ONE(cublasLtMatrixLayoutCreate, (void **l, int t, uint64_t r, uint64_t c, int64_t ld),
-    l_layout(l, t, r, c, ld))
-ONE(cublasLtMatrixLayoutSetAttribute, (void *l, int what, const void *v, size_t n),
-    (what == 3 && n == 8 ? (memcpy(&((struct layout *)l)->cols, v, 8), OK) : INVALID))
-ONE(cublasLtMatrixLayoutDestroy, (void *l), (free(l), OK))
-ONE(cublasLtMatmulPreferenceCreate, (void **p),
-    (*p = calloc(1, sizeof(struct preference)), ((struct preference *)*p)->schemes = 7, OK))
-ONE(cublasLtMatmulPreferenceDestroy, (void *p), (free(p), OK))
-ONE(cublasLtMatmulPreferenceSetAttribute, (void *p, int what, const void *v, size_t n),
-    l_set(p, what, v, n))
-ONE(cublasLtMatmulAlgoGetHeuristic,
-    (void *h, void *d, void *a, void *b, void *c, void *o, void *p, int n, void *results,
-     int *found),
-    (h && p && n > 0 && c == o ? l_ask(d, a, b, c, p, results, found) : INVALID))
-ONE(cublasLtMatmul,
-    (void *h, void *d, const void *alpha, const void *a, void *la, const void *b, void *lb,
-     const void *beta, const void *c, void *lc, void *to, void *lo, const void *algo, void *work,
-     size_t nwork, void *s),
-    (h && algo && lc == lo && apart(c, to, lc) && inside((uint64_t)(uintptr_t)work, nwork)
-	     ? l_matmul(algo, d, alpha, a, la, b, lb, beta, c, to, lc, s)
-	     : INVALID))
-
-static void *rocblas_stream;
-static int roc_type(int t) { return t == 151 ? 0 : t == 168 ? 14 : 2; }
-static int r_gemm(int ta, int tb, int m, int n, int k, const float *alpha, const char *a, int ab,
-		  int lda, const char *b, int ldb, const float *beta, const char *from, char *c,
-		  int ct, int ldc)
-{
-	const struct product p = { .ta = ta == 112,
-				   .tb = tb == 112,
-				   .ab = roc_type(ab),
-				   .c = roc_type(ct),
-				   .m = m,
-				   .n = n,
-				   .k = k,
-				   .lda = lda,
-				   .ldb = ldb,
-				   .ldc = ldc,
-				   .a = a,
-				   .b = b,
-				   .from = from,
-				   .to = c,
-				   .alpha = *alpha,
-				   .beta = *beta };
-	const int rc = refused(5);
-	return rc ? rc : enqueue(&p, rocblas_stream);
-}
-ONE(rocblas_create_handle, (void **h),
-    (fault("rocabort", 0) ? abort() : (void)0, *h = &handle, fault("noblas", 0) ? 1 : OK))
-ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
-ONE(rocblas_set_atomics_mode, (void *h, int mode), (h && !mode ? OK : INVALID))
-ONE(rocblas_set_stream, (void *h, void *s), (rocblas_stream = s, h ? OK : INVALID))
-ONE(rocblas_gemm_ex,
-    (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at,
-     int lda, const void *b, int bt, int ldb, const void *beta, const void *c, int ct, int ldc,
-     void *d, int dt, int ldd, int compute, int algo, int solution, unsigned flags),
-    (h && at == bt &&
-		     apart(c, d,
-			   &(struct layout){
-				   .type = roc_type(ct), .rows = m, .cols = n, .ld = ldc }) &&
-		     ct == dt && ldc == ldd && compute == 151 && !algo && !solution &&
-		     flags == (at == 150 && !(ta == 112 && tb == 111) ? 4 : 0)
-	     ? r_gemm(ta, tb, m, n, k, alpha, a, at, lda, b, ldb, beta, c, d, ct, ldc)
-	     : INVALID))
+#include "fake_blas.h"
