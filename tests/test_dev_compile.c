@@ -111,8 +111,8 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 
 /* The compiler and the host must agree on the bytes of a kernel's parameters. The sums that a lane
  * keeps must lie in registers, not in memory: an array of them would take 64 bytes at least. The
- * widest forward kernel and the widest products keep 48 bytes of single numbers there on sm_75, so
- * their limit is wider. */
+ * widest forward kernel and the widest products keep 48 bytes of single numbers there on sm_75, dk and
+ * dv as many from sm_100 on, so their limit is wider. */
 static void check_nvidia(const char *elf, const char *text, const char *name)
 {
 	char sig[64];
@@ -125,7 +125,7 @@ static void check_nvidia(const char *elf, const char *text, const char *name)
 		fail_msg("%s takes %lld bytes of parameters, the host packs %lld", name,
 			 (long long)parameters, (long long)want);
 	const bool widest = !strcmp(name, "attn_fwd_256") || !strcmp(name, "gemm_256") ||
-			    !strcmp(name, "gemm_512");
+			    !strcmp(name, "gemm_512") || !strncmp(name, "attn_dkv_", 9);
 	const int64_t most = widest ? 64 : 32;
 	if ((!strncmp(name, "attn_", 5) || !strncmp(name, "gemm_", 5)) && frame >= most)
 		fail_msg("%s has a stack frame of %lld bytes", name, (long long)frame);

@@ -319,6 +319,28 @@ static void arguments_fit_the_text(void **state)
 	buf_release(&text);
 }
 
+/* Heads wider than 256 have no kernel. */
+static void heads_that_are_too_wide(void **state)
+{
+	enum { S = 1, H, G, D }; /* arguments behind the number of tokens */
+	static const enum dev_kernel kernels[] = { K_attn_fwd, K_attn_bwd };
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct gpu_step s[GPU_STEPS];
+		struct err e = { 0 };
+		union dev_arg a[GPU_ARGS] = { 0 };
+		union dev_arg *n = a + strcspn(dev_kernel_sig(kernels[i]), "i");
+		n[0].i = 9;
+		n[S].i = 1;
+		n[H].i = n[G].i = 2;
+		n[D].i = 256;
+		assert_true(gpu_steps(kernels[i], a, s, &e) > 0);
+		n[D].i = 512;
+		assert_int_equal(gpu_steps(kernels[i], a, s, &e), ERR_UNSUPPORTED);
+		has(e.msg, "attention heads of 512 numbers: at most 256 are supported");
+	}
+}
+
 /* The one file in the cache whose name ends so. */
 static void cached_file(const char *end, char *path, size_t most)
 {
@@ -423,6 +445,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(order_of_the_calls),
 	cmocka_unit_test(what_fits_is_to_be_had),
 	cmocka_unit_test(arguments_fit_the_text),
+	cmocka_unit_test(heads_that_are_too_wide),
 	cmocka_unit_test(kernels_are_kept_and_refusals_explained),
 	cmocka_unit_test(compilers_that_do_not_fit),
 	cmocka_unit_test(auto_takes_a_card_it_can_use),
