@@ -29,8 +29,6 @@ static const struct attn_shape attn_shapes[] = {
 	{ 2, 1, 40, 0, 0, { 7 }, { 19 }, 0, 0 },
 	{ 4, 2, 64, 50, 0, { 1, 3 }, { 130, 60 }, 1.5, 0 },
 	{ 4, 2, 64, 0, 0, { 1, 9 }, { 130, 60 }, 1.5, 0 },
-	/* both ways again */
-	{ 2, 1, 96, 40, 2, { 66 }, { 66 }, 0, 0 },
 };
 
 static bool same_lengths(const struct attn_shape *a) { return !memcmp(a->lq, a->lk, sizeof a->lq); }
