@@ -105,8 +105,8 @@ static int at_once(struct rt *c, const struct rt_work *w, struct err *e)
 	const int done = start(c, w, c->compute, &c->ahead, &code, e);
 	if (done <= 0)
 		return done;
-	const bool kernel = w->same.kind == RT_KERNEL || w->same.kind == RT_AHEAD;
-	TRY(rt_failed(c, code, kernel ? "starting a kernel" : w->name, e));
+	const bool launch = w->same.kind == RT_KERNEL || w->same.kind == RT_AHEAD;
+	TRY(rt_failed(c, code, launch ? "starting a kernel" : w->name, e));
 	return 1;
 }
 

@@ -47,7 +47,7 @@ struct stream {
 	uint64_t capture, kept, waited;
 	int lane;
 	bool later, gone; /* later: not the first of its device */
-	bool relaxed;           /* the thread may do meanwhile what would not be captured */
+	bool relaxed;     /* the thread may do meanwhile what would not be captured */
 	struct stream *next;
 };
 
