@@ -111,8 +111,8 @@ static void nvidia_sizes(const char *p, const char *name, int64_t *parameters_p,
 
 /* The compiler and the host must agree on the bytes of a kernel's parameters. The sums that a lane
  * keeps must lie in registers, not in memory: an array of them would take 64 bytes at least. The
- * widest forward kernel and the widest products keep 48 bytes of single numbers there on sm_75, dk and
- * dv as many from sm_100 on, so their limit is wider. */
+ * widest forward kernel and the widest products keep 48 bytes of single numbers there on sm_75, dk
+ * and dv as many from sm_100 on, so their limit is wider. */
 static void check_nvidia(const char *elf, const char *text, const char *name)
 {
 	char sig[64];

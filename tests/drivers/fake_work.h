@@ -42,8 +42,8 @@ struct stream {
 	struct op *first, **last;
 	uint64_t put, done;
 	struct graph *captured; /* work goes there; NULL: it is run */
-	/* Which capture, from 1; 0: none. In it: which of its streams this is, the first one 0; works
-	 * so far; how many of them another of its streams waits for */
+	/* Which capture, from 1; 0: none. In it: works so far; how many of them another of its
+	 * streams waits for; which of its streams this is, the first one 0 */
 	uint64_t capture, kept, waited;
 	int lane;
 	bool later, gone; /* later: not the first of its device */
