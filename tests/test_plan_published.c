@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_published.c - the planners after Cephalo and Zorse give exactly the answers their
- * authors' code gives. */
+ * authors' code gives; and where one has none for a cluster, it says why. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,9 +94,47 @@ static void test_zorse(void **state)
 	profile_release(&p);
 }
 
+/* The planner has no answer for the profile; it says `why` in a line. */
+static void refuses(const char *planner, const struct profile *p, const char *why)
+{
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct plan plan = { .mem = ARENA_INIT, .over_device = -1 };
+	struct err e = { 0 };
+	assert_int_equal(planner_run(planner_find(planner), p, &o, &plan, &e), ERR_USAGE);
+	if (!strstr(e.msg, why) || strchr(e.msg, '\n'))
+		fail_msg("%s: %s", planner, e.msg);
+}
+
+static void test_refusals(void **state)
+{
+	struct profile p;
+	struct plan plan;
+	json_t *want;
+	(void)state;
+	run("zorse", "zorse-llama1.3b-fp16-4gpu", &p, &plan, &want);
+	json_decref(want);
+	plan_release(&plan);
+	/* beside the reserve of 2 GiB no group has room for anything */
+	for (int i = 0; i < p.devices; i++)
+		p.device[i].memory_gib = 2.1;
+	refuses("zorse", &p,
+		"zorse: no partition into groups fits into memory (2 + 12 bytes a parameter, 2 GiB "
+		"reserve); use 'best'");
+	profile_release(&p);
+	run("cephalo", "cephalo-gpt2.7b-fp16-4gpu", &p, &plan, &want);
+	json_decref(want);
+	plan_release(&plan);
+	p.global_batch = p.devices - 1;
+	refuses("cephalo", &p,
+		"cephalo: every device computes at least one sequence: 4 devices, global batch 3; "
+		"take a larger batch or use 'best'");
+	profile_release(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cephalo),
-					    cmocka_unit_test(test_zorse) };
+					    cmocka_unit_test(test_zorse),
+					    cmocka_unit_test(test_refusals) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,19 @@ static void zorse(void **state)
 		       NULL);
 	must_succeed(&p);
 	same_result(&s, "one", "group", true);
+	/* no memory beside its reserve of 2 GiB: why, in one line */
+	doc = read_json(&s, "three.json");
+	size_t i;
+	json_t *d;
+	json_array_foreach(json_object_get(doc, "devices"), i, d)
+		json_object_set_new(d, "memory_gib", json_real(2));
+	snprintf(profile, sizeof profile, "%s/small.json", s.t.dir);
+	assert_int_equal(json_dump_file(doc, profile, 0), 0);
+	json_decref(doc);
+	snprintf(profile, sizeof profile, "profile=%s/small.json", s.t.dir);
+	p = site_start(&s, "train", "group.yaml", profile, FEW_ROWS, "overwrite_output_dir=true",
+		       NULL);
+	must_fail(&p, 2, "zorse: no partition into groups fits into memory");
 	tiny_remove(&s.t);
 }
 

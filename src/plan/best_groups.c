@@ -10,7 +10,7 @@
  * own, or out; layers from one stage to another; two devices, three of them, or two stages change
  * places; two stages become one; a stage is cut in two; another microbatch size,
  * schedule or number of chunks; groups that share the training state though it would fit, because
- * each then updates a part of it only.
+ * each then updates a part of it only; another way of adding up the gradients of large groups.
  * The first change that is faster is kept, until there is none; then two devices of the best one
  * are moved at random, and it begins again, until the effort is spent. A grouping that does not fit
  * is judged by how much memory is missing, so that the way to one that fits is found.
@@ -27,23 +27,28 @@
 #include "plan/offload.h"
 
 enum { DEVICES = SEARCH_GROUPED, STARTS = 12, KNOWN = 3, KICKS = 512 };
-enum { OUT = -1, KINDS = 8, TURNED = 12 };
+enum { OUT = -1, KINDS = 8, TURNED = 12, WAYS = 4 };
+
+/* how groups add up; the first is what reducer_default() says */
+static const struct reducer *const ways[WAYS] = { NULL, &reducer_direct, &reducer_ring,
+						  &reducer_tree };
 
 struct grouping {
 	int stages, m;
 	int kind;    /* of groups.kind */
+	int way;     /* of `ways` */
 	bool shares; /* groups share the training state, whether or not it would fit */
 	int of[DEVICES], layers[DEVICES]; /* the stage of a device; layers of a stage */
 	double cost;                      /* milliseconds; above TOO_BIG: it does not fit */
 };
 
 #define TOO_BIG 1e12
-/* of the step time: groups must be that much faster than the best pipeline */
-#define GROUPS_GAIN 0.99
 /* a change may be slower by this factor before its layers are moved */
 #define NEAR 1.25
 /* sharing state that need not be shared must be worth it */
 #define SHARING 1.005
+/* and so must another way of adding up */
+#define ADDING 1.01
 #define MOST_GROUPINGS 5e4
 
 struct groups {
@@ -84,8 +89,7 @@ static bool suits(const struct groups *g, const struct grouping *x, int kind)
 	return kind == 0 ? g->kind[0].chunks == 1 || x->stages > 1 : x->stages > 1;
 }
 
-/* Whether groups that share their state could be faster: only what all train is shared. */
-static bool may_share(const struct groups *g, const struct grouping *x)
+static int largest_group(const struct groups *g, const struct grouping *x)
 {
 	int n[DEVICES] = { 0 }, most = 0;
 	for (int d = 0; d < g->p->devices; d++)
@@ -93,7 +97,22 @@ static bool may_share(const struct groups *g, const struct grouping *x)
 			n[x->of[d]]++;
 	for (int k = 0; k < x->stages; k++)
 		most = n[k] > most ? n[k] : most;
-	return g->o->share_auto && most > 1;
+	return most;
+}
+
+/* Whether groups that share their state could be faster: only what all train is shared. */
+static bool may_share(const struct groups *g, const struct grouping *x)
+{
+	return g->o->share_auto && largest_group(g, x) > 1;
+}
+
+/* Whether it could be faster to add up in this way: between two members all are alike. */
+static bool adds_up(const struct groups *g, const struct grouping *x, int way)
+{
+	const int most = largest_group(g, x);
+	const bool free =
+		!g->o->reducer && !g->o->collective && (!g->o->order || g->o->order == SUM_FAST);
+	return !way || (free && most > 2 && ways[way] != reducer_default(SUM_FAST, most, false));
 }
 
 /* The microbatches of a stage, one after the other to the device that would end first with it. */
@@ -122,6 +141,7 @@ static int make_plan(struct groups *g, const struct grouping *x, struct err *e)
 	TRY(plan_alloc(plan, x->stages, g->kind[x->kind].chunks, e));
 	plan->sched = g->kind[x->kind].sched;
 	plan->order = g->o->order ? g->o->order : SUM_FAST;
+	plan->reducer = ways[x->way];
 	plan->microbatch = x->m;
 	plan->microbatches = g->p->global_batch / x->m;
 	cost_cut(x->stages, plan->chunks, x->layers, plan->first);
@@ -165,14 +185,6 @@ static int make_room(struct groups *g, struct err *e)
 	return search_room(g->p, g->o, &g->plan, e);
 }
 
-static void recompute_where_over(struct plan *plan)
-{
-	for (int k = 0; k < plan->stages; k++)
-		for (int i = 0; i < plan->stage[k].members; i++)
-			plan->stage[k].recompute |= plan->stage[k].member[i].memory_gib >
-						    plan->stage[k].member[i].limit_gib;
-}
-
 /* The plan of a grouping with what makes it fit, the cheapest first. */
 static int fit(struct groups *g, struct err *e)
 {
@@ -185,7 +197,7 @@ static int fit(struct groups *g, struct err *e)
 		TRY(make_room(g, e));
 	}
 	if (!plan->fits && g->o->recompute == PLAN_RECOMPUTE_AUTO) {
-		recompute_where_over(plan);
+		search_recompute_over(plan);
 		TRY(simulate(g, e));
 		TRY(make_room(g, e));
 	}
@@ -205,6 +217,7 @@ static int judge(struct groups *g, struct grouping *x, struct err *e)
 	if (x->stages < 1 || x->stages > g->p->layers || !suits(g, x, x->kind) ||
 	    (g->o->must_use >= 0 && x->of[g->o->must_use] == OUT))
 		return 0;
+	x->way = adds_up(g, x, x->way) ? x->way : 0;
 	TRY(make_plan(g, x, e));
 	int rc = plan_check(g->p, &g->plan, e);
 	if (rc >= 0)
@@ -217,8 +230,9 @@ static int judge(struct groups *g, struct grouping *x, struct err *e)
 	}
 	if (g->plan.fits && !g->plan.executable)
 		return 0;
-	x->cost = g->plan.fits ? g->plan.simulated_ms * (x->shares ? SHARING : 1)
-			       : TOO_BIG * (1 + g->plan.over_gib);
+	x->cost = g->plan.fits
+			  ? g->plan.simulated_ms * (x->shares ? SHARING : 1) * (x->way ? ADDING : 1)
+			  : TOO_BIG * (1 + g->plan.over_gib);
 	return 0;
 }
 
@@ -466,6 +480,14 @@ static int change_rest(struct groups *g, struct grouping *now, struct err *e)
 		if (rc)
 			return rc;
 	}
+	for (int k = 0; k < WAYS && g->left > 0; k++) {
+		struct grouping x = *now;
+		x.way = k;
+		const int rc =
+			k == now->way || !adds_up(g, now, k) ? 0 : keep_if_better(g, now, &x, e);
+		if (rc)
+			return rc;
+	}
 	struct grouping x = *now;
 	x.shares = !now->shares;
 	return may_share(g, now) ? keep_if_better(g, now, &x, e) : 0;
@@ -553,7 +575,7 @@ static void scatter(const struct groups *g, int which, struct grouping *x)
 static bool start(const struct groups *g, int which, struct grouping *x)
 {
 	const struct profile *p = g->p;
-	x->stages = x->kind = 0;
+	x->stages = x->kind = x->way = 0;
 	x->shares = false;
 	if (which > KNOWN) {
 		scatter(g, which, x);
@@ -581,7 +603,7 @@ static bool of_plan(const struct groups *g, const struct plan *plan, struct grou
 		return false;
 	for (int d = 0; d < g->p->devices; d++)
 		x->of[d] = OUT;
-	x->kind = 0;
+	x->kind = x->way = 0;
 	x->shares = false;
 	x->stages = plan->stages;
 	x->m = plan->microbatch;
@@ -623,17 +645,19 @@ static double busiest(const struct plan *plan)
 	return most * plan->simulated_ms;
 }
 
-/* A grouping with every schedule, and with its state shared or not. */
+/* A grouping with every schedule and way of adding up, and with its state shared or not. */
 static int judge_ways(struct groups *g, const struct grouping *given, struct grouping *best,
 		      struct err *e)
 {
 	for (int shares = 0; shares <= may_share(g, given); shares++) {
 		double least = 0;
-		for (int k = 0; k < g->kinds; k++) {
+		for (int k = 0; k < g->kinds * WAYS; k++) {
 			struct grouping x = *given;
-			x.kind = k;
+			x.kind = k % g->kinds;
+			x.way = k / g->kinds;
 			x.shares = shares;
-			if (!suits(g, &x, k) || (k && least >= best->cost))
+			if (!suits(g, &x, x.kind) || !adds_up(g, given, x.way) ||
+			    (k && least >= best->cost))
 				continue;
 			TRY(judge(g, &x, e));
 			if (k == 0 && x.cost < TOO_BIG)
@@ -709,7 +733,7 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 	int size[SEARCH_MAX_SIZES], sizes = cost_microbatches(p, o, size, SEARCH_MAX_SIZES), n = 0,
 				    rc = 0;
 	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = effort };
-	struct grouping x, best = { .cost = INFINITY }, first[STARTS];
+	struct grouping x = { 0 }, best = { .cost = INFINITY }, first[STARTS];
 	add_kinds(&g);
 	/* most other schedules need not be simulated: judge_ways() */
 	if (how_many(p) * sizes * 2 * (200.0 + 6.0 * p->devices * p->global_batch) <
@@ -724,8 +748,11 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 			if (i == KNOWN ? z > 0 || !known || !of_plan(&g, known, &x)
 				       : !start(&g, i, &x))
 				break;
-			for (int k = 0; k < g.kinds; k++) {
-				x.kind = k;
+			for (int k = 0; k < g.kinds * WAYS; k++) {
+				x.kind = k % g.kinds;
+				x.way = k / g.kinds;
+				if (!adds_up(&g, &x, x.way))
+					continue;
 				TRYOUT(judge(&g, &x, e));
 				if (x.cost < first[n].cost)
 					first[n] = x;
@@ -750,29 +777,6 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 out:
 	plan_release(&g.plan);
 	return rc;
-}
-
-int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
-		  struct plan *out, bool *found, struct err *e)
-{
-	int rc = plan_check(p, other, e);
-
-	if (rc < 0)
-		return rc == ERR_NOMEM ? rc : 0;
-	TRY(plan_simulate(p, o, other, e));
-	if (!other->fits || !other->executable ||
-	    (*found && other->simulated_ms >= out->simulated_ms * GROUPS_GAIN) ||
-	    (o->must_use >= 0 && !plan_uses(other, o->must_use)))
-		return 0;
-	other->planner = out->planner;
-	other->predicted_ms = other->objective_ms = NAN;
-	other->examined = out->examined;
-	other->proven = false;
-	arena_release(&out->mem);
-	*out = *other;
-	*other = (struct plan){ .mem = ARENA_INIT };
-	*found = true;
-	return 0;
 }
 
 int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,

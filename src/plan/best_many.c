@@ -154,10 +154,7 @@ static int make_fit(struct many *s, struct plan *plan, struct err *e)
 	}
 	if (plan->fits || s->o->recompute != PLAN_RECOMPUTE_AUTO)
 		return 0;
-	for (int k = 0; k < plan->stages; k++)
-		for (int i = 0; i < plan->stage[k].members; i++)
-			plan->stage[k].recompute |= plan->stage[k].member[i].memory_gib >
-						    plan->stage[k].member[i].limit_gib;
+	search_recompute_over(plan);
 	return simulate(s, plan, e);
 }
 

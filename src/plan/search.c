@@ -11,6 +11,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+/* of the step time: groups must be that much faster than the best pipeline */
+#define GROUPS_GAIN 0.99
+
 static int nomem(struct err *e)
 {
 	return err_set(e, ERR_NOMEM, "out of memory for a plan's search");
@@ -228,4 +231,35 @@ int search_nothing_fits(struct search *s, struct err *e)
 				       "(schedule, micro_batch_size)");
 	plan_release(&plan);
 	return rc;
+}
+
+int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
+		  struct plan *out, bool *found, struct err *e)
+{
+	int rc = plan_check(p, other, e);
+
+	if (rc < 0)
+		return rc == ERR_NOMEM ? rc : 0;
+	TRY(plan_simulate(p, o, other, e));
+	if (!other->fits || !other->executable ||
+	    (*found && other->simulated_ms >= out->simulated_ms * GROUPS_GAIN) ||
+	    (o->must_use >= 0 && !plan_uses(other, o->must_use)))
+		return 0;
+	other->planner = out->planner;
+	other->predicted_ms = other->objective_ms = NAN;
+	other->examined = out->examined;
+	other->proven = false;
+	arena_release(&out->mem);
+	*out = *other;
+	*other = (struct plan){ .mem = ARENA_INIT };
+	*found = true;
+	return 0;
+}
+
+void search_recompute_over(struct plan *plan)
+{
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++)
+			plan->stage[k].recompute |= plan->stage[k].member[i].memory_gib >
+						    plan->stage[k].member[i].limit_gib;
 }

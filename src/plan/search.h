@@ -87,6 +87,8 @@ void search_share(const struct profile *p, const struct plan_options *o, struct 
  * that they share, each stores as much as it has room for. The plan is simulated. */
 int search_room(const struct profile *p, const struct plan_options *o, struct plan *plan,
 		struct err *e);
+/* Of a plan that was simulated: the stages that do not fit recompute. */
+void search_recompute_over(struct plan *plan);
 /* Keeps the faster of two plans in `out`; *found: there is one. */
 int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
 		  struct plan *out, bool *found, struct err *e);

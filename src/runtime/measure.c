@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5, TRANSFERS_MOST = 2000 };
+enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5 };
 
 /* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache
  * when it runs alone. */
@@ -30,9 +30,6 @@ enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
 /* seconds of runs of a size the job needs, where there is time; of others a quarter */
 static const double enough = 4;
-/* of a processor's time; and the messages that are kept beside each other */
-static const double copies_last = 0.01;
-static const size_t memory = 24 << 20;
 /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double cached = 96e6;
 static const double drift_allowed = 0.1; /* above it a size is measured once more */
@@ -64,6 +61,7 @@ struct measuring {
 	int64_t end;   /* clock_now() when the budget is used up */
 	double room;   /* seconds for the runs of this size */
 	double wanted; /* seconds after which it has enough */
+	double byte;   /* of a large message: seconds; 0: not measured yet */
 };
 
 /* Seconds of the runs of one size. */
@@ -240,50 +238,15 @@ static int time_transfer(struct measuring *p, double *down_p, double *up_p, stru
 	return 0;
 }
 
-/* A message there and back through the memory of a link, which no cache holds: seconds of the
- * processor, one way. */
-static int time_through_memory(struct measuring *p, double *copy_p, struct err *e)
-{
-	unsigned char *const own = p->message;
-	const size_t count = (size_t)(p->t.n * p->q->cfg.hidden),
-		     bytes = FRAME_HEADER + count * dtype_size(p->q->wire),
-		     all = (bytes + 63) & ~(size_t)63, places = all < memory ? memory / all : 1;
-	unsigned char *area = mem_aligned(64, all * places), *link = mem_aligned(64, all * places);
-	int rc = area && link ? 0 : err_nomem(e, 2 * all * places, "messages");
-	if (rc >= 0) { /* so that it is there */
-		memset(area, 0, all * places);
-		memset(link, 0, all * places);
-	}
-	const int64_t begin = clock_now();
-	int64_t used = 0;
-	size_t n = 0;
-	while (rc >= 0 && n < TRANSFERS_MOST && clock_seconds(used) < copies_last &&
-	       clock_seconds(clock_now() - begin) < 50 * copies_last) {
-		const size_t at = n++ % places * all;
-		double down, up;
-		const int64_t t = clock_processor();
-		p->message = area + at;
-		rc = time_transfer(p, &down, &up, e);
-		if (rc >= 0) {
-			memcpy(link + at, p->message, bytes);
-			memcpy(p->message, link + at, bytes);
-		}
-		used += clock_processor() - t;
-	}
-	p->message = own;
-	mem_free(area);
-	mem_free(link);
-	*copy_p = n ? clock_seconds(used) / 2 / (double)n : 0;
-	return rc;
-}
-
 static int time_copies(struct measuring *p, struct runs *v, struct err *e)
 {
 	v->copy = median(v->up, v->n);
 	if (strcmp(p->dev->be->name, "cpu"))
 		return 0;
-	TRY(time_through_memory(p, &v->copy, e));
-	v->copy /= p->r->processors > 0 ? fmin(1, p->r->processors) : 1;
+	if (!(p->byte > 0))
+		TRY(measure_messages(p->dev, &p->byte, e));
+	v->copy = p->byte * (double)(p->t.n * p->q->cfg.hidden) * (double)dtype_size(p->q->wire) /
+		  (p->r->processors > 0 ? fmin(1, p->r->processors) : 1);
 	return 0;
 }
 
@@ -521,7 +484,7 @@ static int all_sizes(struct measuring *p, struct err *e)
 	const struct measure_request *q = p->q;
 	struct measure_result *r = p->r;
 	uint64_t grown = 0;
-	double took = 0; /* a size before, and how long */
+	double took = 0; /* the least number of runs of a size before, and how long */
 	int m = 0;
 	for (int i = 0; i < q->sizes; i++) {
 		double factor = m ? (double)q->size[i] / m : 1;
@@ -539,7 +502,9 @@ static int all_sizes(struct measuring *p, struct err *e)
 			*e = why;
 			return rc;
 		}
-		took = clock_seconds(clock_now() - begin);
+		/* beside its runs it warms up, and measures messages */
+		took = clock_seconds(clock_now() - begin) * (RUNS_LEAST + 2) /
+		       (fmax(r->point[r->points].runs, RUNS_LEAST) + 2);
 		m = q->size[i];
 		r->points++;
 	}

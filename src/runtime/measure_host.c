@@ -8,9 +8,12 @@
 #include "base/os.h"
 #include "base/stat.h"
 #include "dev/dev.h"
+#include "net/frame.h"
 
 #include <stdio.h>
+#include <string.h>
 
+enum { MESSAGE = 8 << 20, MESSAGES = 5 };
 enum { ROWS = 2048, COLS = 2048, RUNS = 5 }; /* 64 MiB of float32 value, gradient, moments */
 
 static const double enough = 2; /* seconds; Muon's products take long */
@@ -67,6 +70,55 @@ int measure_host_update(const struct measure_request *q, double *seconds_p, stru
 	param_release(&p);
 	dmem_release(&scratch);
 	dev_close(host);
+	return rc;
+}
+
+/* Of a link: a message there and back, as group_sum.c and gather.c do it: from the device, into the
+ * link's memory, with its checksum; out of that memory, checked, taken, to the device. */
+static int one_message(struct dev_ref at, unsigned char *own, unsigned char *link,
+		       unsigned char *came, struct err *e)
+{
+	struct frame f = { .kind = FRAME_SUM,
+			   .dtype = DT_U8,
+			   .ndim = 1,
+			   .dim = { MESSAGE },
+			   .payload = link + FRAME_HEADER };
+	size_t n = 0;
+	TRY(dev_download(own, at, MESSAGE, e));
+	memcpy(link + FRAME_HEADER, own, MESSAGE);
+	TRY(frame_encode(&f, link, FRAME_HEADER + MESSAGE, &n, e));
+	memcpy(came, link, n);
+	TRY(frame_parse(came, n, &f, e));
+	memcpy(own, f.payload, MESSAGE);
+	return dev_upload(at, own, MESSAGE, e);
+}
+
+int measure_messages(struct dev *dev, double *seconds_p, struct err *e)
+{
+	const size_t each = FRAME_HEADER + MESSAGE;
+	struct dev_buf *b = NULL;
+	double t[MESSAGES];
+	TRY(dev_alloc(dev, MESSAGE, &b, e));
+	unsigned char *own = mem_aligned(64, MESSAGE), *came = mem_aligned(64, each),
+		      *link = mem_aligned(64, MESSAGES * each);
+	int rc = own && came && link ? 0 : err_nomem(e, (MESSAGES + 2) * each, "messages");
+	if (rc >= 0) { /* so that it is there */
+		memset(own, 0, MESSAGE);
+		memset(came, 0, each);
+		memset(link, 0, MESSAGES * each);
+		rc = dev_zero(DEV_REF(b, 0), MESSAGE, e);
+	}
+	for (size_t i = 0; i < MESSAGES && rc >= 0; i++) {
+		const int64_t begin = clock_processor();
+		rc = one_message(DEV_REF(b, 0), own, link + i * each, came, e);
+		t[i] = clock_seconds(clock_processor() - begin);
+	}
+	if (rc >= 0)
+		*seconds_p = stat_median(t, MESSAGES) / 2 / MESSAGE;
+	mem_free(own);
+	mem_free(came);
+	mem_free(link);
+	dev_free(b);
 	return rc;
 }
 

@@ -575,8 +575,11 @@ static int keep_ways(const struct link_table *t, const struct link_row *best, st
 		for (int k = 0; k < PROBE_SIZES && (r->way.out[k].rounds || r->way.in[k].rounds);
 		     k++)
 			w->sample[w->samples++] = (struct profile_way_sample){
-				(double)probe_size[k], r->way.out[k].rate / 1e9,
-				r->way.out[k].spread, r->way.in[k].rate / 1e9, r->way.in[k].spread
+				.bytes = (double)probe_size[k],
+				.rate = r->way.out[k].rate / 1e9,
+				.reverse_rate = r->way.in[k].rate / 1e9,
+				.spread = r->way.out[k].spread,
+				.reverse_spread = r->way.in[k].spread
 			};
 	}
 	l->way = v;
