@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "plan/cost_parts.h"
 #include "plan/fit.h"
 #include "plan/offload.h"
 #include "plan/sum_time.h"
@@ -494,6 +495,25 @@ static void test_shared_values(void **state)
 	profile_release(&p);
 }
 
+/* A trained embedding of 1/4 GiB that is also the head: the front has a gradient of its state, the
+ * end one of its own, and nothing else. */
+static void test_tied_gradients(void **state)
+{
+	struct profile p;
+	(void)state;
+	read_profile(&p);
+	const double share = profile_gradients(&p), layers = 2 * p.layer_state_gib * share;
+	p.tied = true;
+	p.embedding_parameters = GIB / 16;
+	p.embedding_state_gib = 1;
+	p.head_state_gib = 0.25;
+	close_to(cost_trained_gib(&p, 2, false, false), layers);
+	close_to(cost_trained_gib(&p, 2, true, false), layers + share);
+	close_to(cost_trained_gib(&p, 2, false, true), layers + 0.25);
+	close_to(cost_trained_gib(&p, 2, true, true), layers + share + 0.25);
+	profile_release(&p);
+}
+
 static void test_sum_time(void **state)
 {
 	struct profile p;
@@ -713,12 +733,19 @@ static void test_judge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two),          cmocka_unit_test(test_pipeline),
-		cmocka_unit_test(test_memory),       cmocka_unit_test(test_auto_order),
-		cmocka_unit_test(test_sum_time),     cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_shared_state), cmocka_unit_test(test_shared_values),
-		cmocka_unit_test(test_offload),      cmocka_unit_test(test_undivided_state),
-		cmocka_unit_test(test_passes),       cmocka_unit_test(test_given_plan_and_shard),
+		cmocka_unit_test(test_two),
+		cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_auto_order),
+		cmocka_unit_test(test_tied_gradients),
+		cmocka_unit_test(test_sum_time),
+		cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_shared_state),
+		cmocka_unit_test(test_shared_values),
+		cmocka_unit_test(test_offload),
+		cmocka_unit_test(test_undivided_state),
+		cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_given_plan_and_shard),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
