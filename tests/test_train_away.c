@@ -3,8 +3,10 @@
  * process, whoever has which experts, in one stage and in several, with one home and with two, in
  * every order of the microbatches; whatever share of the tokens an expert gets; stopped and
  * resumed. */
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "runtime/measure_routing.h"
 #include "support/long.h"
 #include "support/record.h"
 #include "support/site.h"
@@ -114,6 +116,16 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"{\"model_type\":\"mixtral\"," TINY_COMMON                                                 \
 	",\"num_local_experts\":6,\"num_experts_per_tok\":1,\"rms_norm_eps\":1e-5}"
 
+#define OSS                                                                                        \
+	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
+	",\"head_dim\":16,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":8}"
+
+#define GLM                                                                                        \
+	"{\"model_type\":\"glm4_moe\"," TINY_COMMON                                                \
+	",\"head_dim\":16,\"moe_intermediate_size\":24,\"n_routed_experts\":4,"                    \
+	"\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"routed_scaling_factor\":1.5,"          \
+	"\"use_qk_norm\":true,\"first_k_dense_replace\":1}"
+
 static void splits_have_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -156,8 +168,9 @@ static void splits_have_the_bits_of_one_process(void **state)
 	}
 }
 
-/* All numbers of the routers become 0: then every token chooses expert 0. */
-static void clear_routers(const struct tiny *t)
+/* The numbers of the routers for the experts from `kept` on become 0. Their logits are alike then,
+ * so of them only the first is ever chosen: with 0 every token chooses expert 0. */
+static void clear_routers(const struct tiny *t, size_t kept)
 {
 	char path[400];
 	size_t n = 0;
@@ -174,6 +187,7 @@ static void clear_routers(const struct tiny *t)
 		assert_non_null(where);
 		where += strcspn(where, "0123456789");
 		assert_int_equal(sscanf(where, "%llu,%llu", &from, &to), 2);
+		from += (to - from) / EXPERTS * kept;
 		memset(all + 8 + head + from, 0, to - from);
 		found++;
 	}
@@ -186,27 +200,76 @@ static void clear_routers(const struct tiny *t)
 	mem_free(all);
 }
 
-/* Whoever has expert 0 gets all rows, the others none. */
-static void one_expert_takes_all(void **state)
+/* Of the rows of a layer, those of its busiest expert, in the mean of the layers. */
+static double busiest(const struct tiny *t)
+{
+	static int32_t id[64], label[64], pos[64], start[] = { 0, 64 };
+	const struct microbatch mb = {
+		.n = 64, .nseq = 1, .id = id, .pos = pos, .label = label, .start = start
+	};
+	const struct stage_options o = { .act = DT_F32 };
+	struct model_config *c = mem_zalloc(sizeof *c);
+	struct model_file *f = NULL;
+	struct err e = { 0 };
+	double picks[LAYERS * EXPERTS], sum = 0;
+	char path[300];
+	for (int i = 0; i < 64; i++) {
+		id[i] = i * 37 % 250;
+		label[i] = pos[i] = i;
+	}
+	snprintf(path, sizeof path, "%s/model", t->dir);
+	if (model_file_open(path, &f, &e) < 0 ||
+	    model_config_read(model_file_config(f), path, c, &e) < 0)
+		fail_msg("%s", e.msg);
+	const struct routing_ask ask = {
+		.file = f, .cfg = c, .opt = &o, .mb = &mb, .n = 1, .seconds = 1e9
+	};
+	if (measure_routing(&ask, picks, &e) < 0)
+		fail_msg("%s", e.msg);
+	for (int l = 0; l < LAYERS; l++) {
+		double most = 0, all = 0;
+		for (int x = 0; x < EXPERTS; x++) {
+			most = picks[l * EXPERTS + x] > most ? picks[l * EXPERTS + x] : most;
+			all += picks[l * EXPERTS + x];
+		}
+		assert_true(all == 64);
+		sum += most / all / LAYERS;
+	}
+	model_file_close(f);
+	mem_free(c);
+	return sum;
+}
+
+/* From tokens that spread over all experts to one that takes all: whoever has it gets all rows,
+ * the others none. */
+static void from_even_to_one_expert(void **state)
 {
 	(void)state;
 	static const char *const how[] = { "reduce_order=exact", "lora_target_linear=true",
 					   "max_steps=2", NULL };
-	struct tiny t;
-	struct record one = { 0 };
-	tiny_make_model(&t, MIXTRAL, 40);
-	clear_routers(&t);
-	run(&t, "one", NULL, &one, how);
-	for (size_t i = 1; i < 3; i++) {
-		struct record r = { 0 };
-		char name[32], file[80];
-		snprintf(name, sizeof name, "away-%zu", i);
-		snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
-		run(&t, name, &splits[i], &r, how);
-		record_same(&one, &r, splits[i].name);
-		record_same_file(&t, "one/adapter_model.safetensors", file);
+	static const size_t kept[] = { EXPERTS, 3, 1, 0 };
+	double before = 0;
+	for (size_t k = 0; k < ARRAY_LEN(kept); k++) {
+		struct tiny t;
+		struct record one = { 0 };
+		tiny_make_model(&t, MIXTRAL, 40);
+		clear_routers(&t, kept[k]);
+		const double most = busiest(&t);
+		printf("the busiest expert has %.2f of the rows\n", most);
+		assert_true(most > before && (kept[k] ? most < 0.9 : most == 1));
+		before = most;
+		run(&t, "one", NULL, &one, how);
+		for (size_t i = 1; i < 3; i++) {
+			struct record r = { 0 };
+			char name[32], file[80];
+			snprintf(name, sizeof name, "away-%zu", i);
+			snprintf(file, sizeof file, "%s/adapter_model.safetensors", name);
+			run(&t, name, &splits[i], &r, how);
+			record_same(&one, &r, splits[i].name);
+			record_same_file(&t, "one/adapter_model.safetensors", file);
+		}
+		tiny_remove(&t);
 	}
-	tiny_remove(&t);
 }
 
 /* Checkpoints do not know who had which experts. */
@@ -231,23 +294,33 @@ static void stopped_and_resumed(void **state)
 
 #define EXACT "reduce_order: exact\n"
 
-/* Over processes, as a configuration says it. */
+/* Over processes, as a configuration says it; of gpt-oss with its biases and sinks, and of a model
+ * whose first layer has no experts. */
 static void by_configuration(void **state)
 {
 	(void)state;
-	struct site s;
-	site_make_model(&s, QWEN);
-	site_configuration(&s, "one", 0, EXACT);
-	site_configuration(&s, "two", 3,
-			   EXACT "shard_plan: [{id: a, experts: [\"b=0-1,4\", c=2-3, a=5], "
-				 "start: 0, end: 4}]\n");
-	struct process p = site_start(&s, "train", "one.yaml", NULL);
-	must_succeed(&p);
-	p = site_start(&s, "train", "two.yaml", NULL);
-	must_succeed(&p);
-	same_result(&s, "one", "two", true);
-	assert_true(run_says(&s, "two", "plan.json", "\"schedule\": \"zebra\""));
-	tiny_remove(&s.t);
+	static const struct {
+		const char *model, *deal;
+	} kind[] = { { QWEN, "[\"b=0-1,4\", c=2-3, a=5]" },
+		     { OSS, "[\"b=0,3\", c=1, a=2]" },
+		     { GLM, "[b, c]" } };
+	for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
+		struct site s;
+		char extra[200];
+		site_make_model(&s, kind[i].model);
+		snprintf(extra, sizeof extra,
+			 EXACT "shard_plan: [{id: a, experts: %s, start: 0, end: 4}]\n",
+			 kind[i].deal);
+		site_configuration(&s, "one", 0, EXACT);
+		site_configuration(&s, "two", 3, extra);
+		struct process p = site_start(&s, "train", "one.yaml", NULL);
+		must_succeed(&p);
+		p = site_start(&s, "train", "two.yaml", NULL);
+		must_succeed(&p);
+		same_result(&s, "one", "two", true);
+		assert_true(run_says(&s, "two", "plan.json", "\"schedule\": \"zebra\""));
+		tiny_remove(&s.t);
+	}
 }
 
 /* One of those that have experts is lost: the others get its own, and then the home has all. */
@@ -282,6 +355,24 @@ static void a_lost_member(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A group has 255 places. */
+static void too_many_members(const struct site *s)
+{
+	for (int n = 254; n <= 255; n++) {
+		struct buf b = BUF_INIT;
+		buf_adds(&b, "shard_plan: [{id: a, experts: [");
+		for (int i = 0; i < n; i++)
+			buf_addf(&b, "%sx%d", i ? ", " : "", i);
+		buf_adds(&b, "], start: 0, end: 4}]\n");
+		site_configuration(s, "bad", 3, b.p);
+		struct process p = site_start(s, "train", "bad.yaml", NULL);
+		must_fail(&p, 2,
+			  n < 255 ? "names 'x0', which is no worker's id"
+				  : "'experts' makes a stage of 256 members: at most 255");
+		buf_release(&b);
+	}
+}
+
 static void plans_that_do_not_fit(void **state)
 {
 	(void)state;
@@ -310,6 +401,7 @@ static void plans_that_do_not_fit(void **state)
 		struct process p = site_start(&s, "train", "bad.yaml", NULL);
 		must_fail(&p, 2, bad[i].says);
 	}
+	too_many_members(&s);
 	site_configuration(&s, "bad", 3,
 			   "gradient_checkpointing: true\n"
 			   "shard_plan: [{id: a, experts: [b], start: 0, end: 4}]\n");
@@ -324,7 +416,7 @@ int main(int argc, char **argv)
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(splits_have_the_bits_of_one_process),
-		cmocka_unit_test(one_expert_takes_all),
+		cmocka_unit_test(from_even_to_one_expert),
 		cmocka_unit_test(stopped_and_resumed),
 		cmocka_unit_test(by_configuration),
 		cmocka_unit_test(a_lost_member),

@@ -285,10 +285,11 @@ void config_free(struct config *c); /* NULL is allowed */
 void config_to_json(const struct config *c, struct buf *out);
 
 const struct opt *config_rows(size_t *n_p);
-/* Who has which expert of an entry with `experts`: place_p[experts] is an index of its ids. `speed`
- * of each id, 0 without experts: where the entry does not say it. */
-int config_experts_deal(const struct config_shard *s, int64_t experts, const double *speed,
-			uint8_t *place_p, const char *where, struct err *e);
+/* Who has which expert of an entry with `experts`: place_p[experts] is an index of its ids. Where
+ * the entry does not say it, by the speed of each id (0: without experts) and the load of each
+ * expert (deal.h). */
+int config_experts_deal(const struct config_shard *s, int64_t experts, const double *load,
+			const double *speed, uint8_t *place_p, const char *where, struct err *e);
 /* The reference of all keys: as text for `heteroshard help config`, as Markdown
  * for docs/configuration.md. */
 void config_reference(bool markdown, struct buf *out);

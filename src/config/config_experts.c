@@ -105,8 +105,8 @@ static int take_numbers(const struct config_shard *s, size_t k, int64_t experts,
 	return 0;
 }
 
-int config_experts_deal(const struct config_shard *s, int64_t experts, const double *speed,
-			uint8_t *place, const char *where, struct err *e)
+int config_experts_deal(const struct config_shard *s, int64_t experts, const double *load,
+			const double *speed, uint8_t *place, const char *where, struct err *e)
 {
 	bool given = false;
 	if (!experts)
@@ -121,7 +121,7 @@ int config_experts_deal(const struct config_shard *s, int64_t experts, const dou
 		}
 	}
 	if (!given)
-		deal_by_speed(0, experts, speed, (int)s->id.n, place);
+		deal_by_speed(0, experts, load, speed, (int)s->id.n, place);
 	for (int64_t x = 0; x < experts; x++)
 		if (place[x] == OWN_NOBODY)
 			return err_set(e, ERR_USAGE,

@@ -9,7 +9,7 @@
 void times_round(struct worker_times *t)
 {
 	memset(&t->m, 0, sizeof t->m);
-	t->nspan = 0;
+	t->nspan = t->queued = 0;
 }
 
 void times_begin(struct worker_times *t) { t->begin = t->ready = clock_now(); }
@@ -41,10 +41,24 @@ void times_end(struct worker_times *t, const struct instr *i, bool shown)
 {
 	bool moves = instr_sends(i->kind) || instr_receives(i->kind);
 	int64_t end = clock_now(), ready = t->ready < end ? t->ready : end;
+	const size_t before = t->nspan;
 	t->m.wait += ready - t->begin;
 	*(moves ? &t->m.copy : &t->m.busy) += end - ready;
 	if (shown)
 		add_span(t, i, t->begin, ready, end);
+	if (!moves)
+		t->queued = t->nspan > before ? t->nspan : 0;
+}
+
+void times_computed(struct worker_times *t)
+{
+	const int64_t now = clock_now();
+	t->m.wait += t->ready - t->begin;
+	t->m.busy += now - t->ready;
+	t->begin = t->ready = now;
+	if (t->queued)
+		t->span[t->queued - 1].end = now;
+	t->queued = 0;
 }
 
 void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when)

@@ -13,6 +13,7 @@ struct worker_times {
 	struct span *span; /* room for TIMES_SPANS, or NULL: none are kept */
 	size_t nspan;
 	int64_t begin, ready; /* of the current instruction */
+	size_t queued;        /* 1 + the last span of computing; 0: it is known when that ended */
 };
 
 enum { TIMES_SPANS = 4096 };
@@ -23,6 +24,8 @@ void times_begin(struct worker_times *t);
 void times_waited(struct worker_times *t, int64_t when);
 /* `shown`: with a span of its own. */
 void times_end(struct worker_times *t, const struct instr *i, bool shown);
+/* The device has done what came before this instruction: that was computed until now. */
+void times_computed(struct worker_times *t);
 /* A transfer of instruction `i` that ran beside other instructions: it is added to no sum. */
 void times_beside(struct worker_times *t, const struct instr *i, int64_t begin, int64_t end);
 void times_flow(struct worker_times *t, enum flow_kind k, uint64_t bytes, int64_t when);

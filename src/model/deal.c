@@ -14,24 +14,40 @@ int64_t deal_count(const struct expert_deal *d, int64_t layer, int place)
 	return n;
 }
 
-void deal_by_speed(int64_t from, int64_t experts, const double *speed, int places, uint8_t *place)
+/* What an expert counts when a layer is dealt. */
+static double weight(const double *load, int64_t experts, int64_t x)
 {
-	double sum = 0, before = 0;
-	int64_t x = from;
-	int last = 0;
-	for (int k = 0; k < places; k++)
-		sum += speed[k];
-	for (int k = 0; k < places; k++) {
-		if (!(speed[k] > 0))
-			continue;
-		before += speed[k];
-		last = k;
-		const int64_t end = from + llround(before / sum * (double)(experts - from));
-		for (; x < end && x < experts; x++)
-			place[x] = (uint8_t)k;
+	const double even = 1 / (double)experts;
+	return load ? fmax(load[x], even / 16) : even;
+}
+
+static int next_place(const double *speed, int places, int k)
+{
+	while (k + 1 < places && !(speed[k + 1] > 0))
+		k++;
+	return k + 1;
+}
+
+void deal_by_speed(int64_t from, int64_t experts, const double *load, const double *speed,
+		   int places, uint8_t *place)
+{
+	double speeds = 0, loads = 0, done = 0, end;
+	int k = next_place(speed, places, -1);
+	for (int i = 0; i < places; i++)
+		speeds += speed[i];
+	for (int64_t x = from; x < experts; x++)
+		loads += weight(load, experts, x);
+	end = speed[k] / speeds;
+	for (int64_t x = from; x < experts; x++) {
+		const double w = weight(load, experts, x);
+		/* the one in which its middle lies */
+		for (int next; (done + w / 2) / loads > end + 1e-9 &&
+			       (next = next_place(speed, places, k)) < places;
+		     end += speed[k] / speeds)
+			k = next;
+		place[x] = (uint8_t)k;
+		done += w;
 	}
-	while (x < experts)
-		place[x++] = (uint8_t)last;
 }
 
 int deal_place_of(const struct expert_deal *d, const char *name)

@@ -33,7 +33,10 @@ int64_t deal_count(const struct expert_deal *d, int64_t layer, int place);
 /* Of the parameter of this name; DEAL_HOME also where it is no expert's. */
 int deal_place_of(const struct expert_deal *d, const char *name);
 /* Deals the experts [from, experts) of a layer to `places`: one place after the other gets as much
- * of them as of the sum of speed[places]. One of speed 0 gets none; one at least has more. */
-void deal_by_speed(int64_t from, int64_t experts, const double *speed, int places, uint8_t *place);
+ * of their load as of the sum of speed[places]. One of speed 0 gets none; one at least has more.
+ * load[experts]: the share of the layer's rows that each expert gets (an expert that gets next to
+ * none counts a little all the same, for it takes memory); NULL: equal ones. */
+void deal_by_speed(int64_t from, int64_t experts, const double *load, const double *speed,
+		   int places, uint8_t *place);
 
 #endif

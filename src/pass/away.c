@@ -161,6 +161,16 @@ static int upload_pieces(struct away *a, const struct instr *i, const int64_t *f
 	return 0;
 }
 
+/* Before rows are sent: the download would wait for the products anyway, and so it is known when
+ * they were done. */
+static int settle(struct away *a, struct err *e)
+{
+	TRY(exchange_flush(a->exchange, e));
+	TRY(dev_sync(a->stage->dev, e));
+	times_computed(a->exchange->times);
+	return 0;
+}
+
 /* ---- at home ---- */
 
 /* How many rows each expert of the receiver gets, and of which tokens. */
@@ -193,6 +203,7 @@ static int home_send(struct away *a, const struct instr *i, struct slot *sl, str
 		rows ? 4 * (size_t)(deal_count(deal_of(a), index_of(a, i->part), i->place) + m) : 0;
 	const size_t bytes = head + (size_t)m * row_bytes(a, a->exchange->plan->wire);
 	unsigned char *p;
+	TRY(settle(a, e));
 	TRY(rows_room(a->exchange, i, bytes, &p, e));
 	if (rows)
 		put_head(a, i, r, p);
@@ -444,6 +455,7 @@ static int expert_send(struct away *a, const struct instr *i, struct err *e)
 	struct away_layer *l = &s->layer[i->part];
 	const size_t bytes = (size_t)l->r.n * row_bytes(a, a->exchange->plan->wire);
 	unsigned char *p;
+	TRY(settle(a, e));
 	TRY(rows_room(a->exchange, i, bytes, &p, e));
 	int rc = l->r.n ? download(a, p, back ? l->x->grad->at : l->y->at, l->r.n, e) : 0;
 	if (rc < 0) {

@@ -11,12 +11,42 @@
 
 static int nomem(struct err *e) { return err_set(e, ERR_NOMEM, "out of memory for a plan"); }
 
-double plan_expert_share(const struct plan_stage *s, int i)
+double plan_expert_share(const struct plan *plan, int stage, int i)
 {
+	const struct plan_stage *s = &plan->stage[stage];
+	const int all = s->deal ? plan_layers(plan, stage) * s->experts : 0;
 	int n = 0;
-	for (int x = 0; s->deal && x < s->experts; x++)
-		n += s->deal[x] == i;
-	return s->deal ? (double)n / s->experts : 0;
+	for (int k = 0; k < all; k++)
+		n += s->deal[k] == i;
+	return all ? (double)n / all : 0;
+}
+
+bool plan_experts_away(const struct plan *plan, int stage, int *from_p, int *to_p)
+{
+	const struct plan_stage *s = &plan->stage[stage];
+	const int all = s->deal ? plan_layers(plan, stage) * s->experts : 0;
+	bool found = false;
+	for (int k = 0; k < all; k++) {
+		const int layer = plan->first[stage] + k / s->experts;
+		if (s->deal[k] < s->homes)
+			continue;
+		*from_p = found ? *from_p : layer;
+		*to_p = layer;
+		found = true;
+	}
+	return found;
+}
+
+double plan_expert_load(const struct profile *p, const struct plan *plan, int stage, int layer,
+			int i)
+{
+	const struct plan_stage *s = &plan->stage[stage];
+	const uint8_t *place = s->deal + (size_t)(layer - plan->first[stage]) * (size_t)s->experts;
+	double sum = 0;
+	for (int x = 0; x < s->experts; x++)
+		if (place[x] == i)
+			sum += profile_expert_load(p, layer, x);
+	return sum;
 }
 
 bool plan_knows_experts(const struct profile *p)
@@ -44,6 +74,11 @@ double plan_expert_gib(const struct profile *p, int n)
 
 static int homes_of(const struct plan_stage *s) { return s->deal ? s->homes : s->members; }
 
+static bool has_some(const struct plan_stage *s, int layer, int i)
+{
+	return memchr(s->deal + (size_t)layer * (size_t)s->experts, i, (size_t)s->experts) != NULL;
+}
+
 /* What the lists need: who has experts of which layer. */
 static int make_shape(const struct plan *plan, struct sched_shape *h, struct arena *a,
 		      struct err *e)
@@ -70,7 +105,7 @@ static int make_shape(const struct plan *plan, struct sched_shape *h, struct are
 			return nomem(e);
 		for (int l = 0; l < n; l++)
 			for (int i = 0; i < s->members; i++)
-				has[l * s->members + i] = plan_expert_share(s, i) > 0;
+				has[l * s->members + i] = has_some(s, l, i);
 		x[k] = (struct sched_experts){ n, s->members, has };
 	}
 	*h = (struct sched_shape){ .stages = plan->stages,
@@ -91,7 +126,7 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 	const bool front = k == 0, end = k == plan->stages - 1, home = i < homes_of(s);
 	const double xf = curve_at(&p->experts_forward_ms, r->m) / 1e3 * r->forwards,
 		     xb = curve_at(&p->experts_backward_ms, r->m) / 1e3,
-		     w = plan_expert_share(s, i);
+		     w = plan_expert_share(plan, k, i);
 	*m = (struct expert_member){ 0 };
 	if (home) {
 		m->forward_s = (front ? r->ef[d] : 0) + (end ? r->hf[d] : 0);
@@ -104,9 +139,10 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 		m->route_s = fmax(0, r->f[d] - xf);
 		m->back_route_s = fmax(0, r->b[d] - xb);
 	}
-	m->experts_s = w * xf;
-	m->back_experts_s = w * xb;
-	m->row_bytes = w * c->p->top_k * r->boundary_bytes;
+	/* of all rows: those that a member has are in the shares */
+	m->experts_s = xf;
+	m->back_experts_s = xb;
+	m->row_bytes = c->p->top_k * r->boundary_bytes;
 	m->copy_s = r->boundary_bytes > 0
 			    ? m->row_bytes / r->boundary_bytes * (r->up[d] + r->down[d]) / 2
 			    : 0;
@@ -121,7 +157,7 @@ static double home_gib(const struct cost *c, const struct cost_row *r, const str
 	const struct plan_stage *s = &plan->stage[k];
 	const int d = s->member[i].device, n = plan_layers(plan, k),
 		  held = sched_in_flight_alone(plan->sched, plan->stages, 1, plan->microbatches, k);
-	const double here = s->deal ? 1 - expert_part(p) * (1 - plan_expert_share(s, i)) : 1,
+	const double here = s->deal ? 1 - expert_part(p) * (1 - plan_expert_share(plan, k, i)) : 1,
 		     rows = s->deal ? (double)n * p->top_k * r->boundary_gib : 0;
 	double gib = p->device[d].fixed_gib + n * here * (p->layer_gib + p->layer_state_gib);
 	if (k == 0)
@@ -141,10 +177,16 @@ static double expert_gib(const struct cost *c, const struct cost_row *r, const s
 	const struct plan_stage *s = &plan->stage[k];
 	const int d = s->member[i].device, n = plan_layers(plan, k),
 		  held = sched_in_flight_alone(plan->sched, plan->stages, 1, plan->microbatches, k);
-	const double w = plan_expert_share(s, i);
+	const double w = plan_expert_share(plan, k, i);
+	double rows = 0, most = w; /* of all layers, at least as many as there are experts */
+	for (int l = plan->first[k]; l < plan->first[k + 1]; l++) {
+		const double load = plan_expert_load(p, plan, k, l, i);
+		rows += fmax(load, w);
+		most = fmax(most, load);
+	}
 	return (p->device[d].fixed_gib + plan_expert_gib(p, n) * w * s->experts) *
 		       (1 + p->device[d].rounding) +
-	       held * n * w * (r->kept[d] + p->top_k * r->boundary_gib) + w * r->work[d];
+	       held * rows * (r->kept[d] + p->top_k * r->boundary_gib) + most * r->work[d];
 }
 
 static void fill_memory(const struct cost *c, const struct cost_row *r, struct plan *plan)
@@ -200,6 +242,26 @@ static void fill_ways(const struct cost *c, const struct plan *plan, int members
 				}
 }
 
+/* Of each layer's rows those that members have. */
+static int fill_shares(struct cost *c, const struct plan *plan, int members, struct expert_play *p,
+		       struct err *e)
+{
+	int most = 0, at = 0;
+	for (int k = 0; k < plan->stages; k++)
+		if (plan->stage[k].deal && plan_layers(plan, k) > most)
+			most = plan_layers(plan, k);
+	double *share = arena_alloc(&c->mem, (size_t)members * (size_t)most * sizeof *share);
+	if (!share)
+		return nomem(e);
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++, at++)
+			for (int l = 0; plan->stage[k].deal && l < plan_layers(plan, k); l++)
+				share[at * most + l] =
+					plan_expert_load(c->p, plan, k, plan->first[k] + l, i);
+	p->share = share;
+	return 0;
+}
+
 int plan_play_experts(struct cost *c, const struct cost_row *r, struct plan *plan, plan_span_fn fn,
 		      void *ctx, struct err *e)
 {
@@ -221,6 +283,7 @@ int plan_play_experts(struct cost *c, const struct cost_row *r, struct plan *pla
 		for (int i = 0; i < plan->stage[k].members; i++, at++)
 			fill_member(c, r, plan, k, i, &m[at]);
 	fill_ways(c, plan, n, latency, bytes);
+	TRY(fill_shares(c, plan, n, &p, e));
 	p.member = m;
 	p.latency_s = latency;
 	p.bytes_per_s = bytes;
@@ -250,7 +313,7 @@ int plan_experts_over(const struct profile *p, const struct plan *plan, struct e
 			const int n = plan_layers(plan, k);
 			if (m->device != plan->over_device)
 				continue;
-			if (plan_expert_share(s, i) > 0 &&
+			if (plan_expert_share(plan, k, i) > 0 &&
 			    d->fixed_gib + plan_expert_gib(p, n) > m->limit_gib)
 				return err_set(e, ERR_USAGE,
 					       "device '%s' is too small for one expert of each of "

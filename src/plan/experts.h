@@ -2,7 +2,8 @@
 /* experts.h - plans in which experts are on other devices than the rest of their layers.
  *
  * Letters as in cost.h, of a layer and a microbatch: x what experts take of f and b on a device,
- * all rows being there; w the share of rows whose experts a member has.
+ * all rows being there; w the share of rows whose experts a member has, by the measured routing of
+ * the layer where there is one (profile.h), else by their number.
  *   home    ROUTE f - x, BACK_ROUTE b - x; its own experts w x
  *   others  EXPERTS w x of their device
  *   rows    w m T K C wire_bytes there and as many back; the same for gradients
@@ -19,8 +20,14 @@ int plan_play_experts(struct cost *c, const struct cost_row *r, struct plan *pla
 /* After a search: replaces `best` by such a plan where one is faster (best_experts.c). */
 int plan_try_experts(const struct profile *p, const struct plan_options *o, struct plan *best,
 		     struct err *e);
-/* The share of a stage's experts that member i has. */
-double plan_expert_share(const struct plan_stage *s, int i);
+/* The share of a stage's experts that member i has, over its layers. */
+double plan_expert_share(const struct plan *plan, int stage, int i);
+/* The first and the last layer of the model, of a stage, that has experts behind the homes; false:
+ * there is none. */
+bool plan_experts_away(const struct plan *plan, int stage, int *from_p, int *to_p);
+/* Of a layer's rows, those of the experts that member i has. */
+double plan_expert_load(const struct profile *p, const struct plan *plan, int stage, int layer,
+			int i);
 /* ERR_USAGE: which device such a plan asks too much of. */
 int plan_experts_over(const struct profile *p, const struct plan *plan, struct err *e);
 /* Whether enough is known of the devices to plan with experts elsewhere. */

@@ -340,13 +340,18 @@ static void put_experts(const struct profile *p, const struct plan *plan, int k,
 			const struct plan_rival *r, struct buf *b)
 {
 	const struct plan_stage *s = &plan->stage[k];
-	int n = 0;
-	buf_addf(b, "Experts of layers %d to %d on ", plan->first[k], plan->first[k + 1] - 1);
+	int n = 0, from = plan->first[k], to = plan->first[k + 1] - 1;
+	plan_experts_away(plan, k, &from, &to);
+	buf_addf(b, "Experts of layers %d to %d on ", from, to);
 	for (int i = 0; i < s->members; i++) {
-		const int has = (int)lround(plan_expert_share(s, i) * s->experts);
+		int has = 0;
+		for (int l = from; l <= to; l++)
+			for (int x = 0; x < s->experts; x++)
+				has += s->deal[(l - plan->first[k]) * s->experts + x] == i;
 		if (has)
 			buf_addf(b, "%s%s (%d of %d)", n++ ? ", " : "",
-				 device_id(p, s->member[i].device), has, s->experts);
+				 device_id(p, s->member[i].device),
+				 (int)lround((double)has / (to - from + 1)), s->experts);
 	}
 	buf_adds(b, "; attention on ");
 	for (int i = 0; i < s->homes; i++)

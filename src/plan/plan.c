@@ -41,10 +41,15 @@ int plan_deal_experts(struct plan *plan, int stage, const struct plan_stage *fro
 	struct plan_stage *s = &plan->stage[stage];
 	if (!from->deal)
 		return 0;
-	uint8_t *v = arena_alloc(&plan->mem, (size_t)from->experts);
+	if (plan->chunks > 1)
+		return err_set(e, ERR_INPUT,
+			       "plan: 'experts' together with several chunks a stage is not "
+			       "supported");
+	const size_t n = (size_t)plan_layers(plan, stage) * (size_t)from->experts;
+	uint8_t *v = arena_alloc(&plan->mem, n);
 	if (!v)
 		return nomem(e);
-	memcpy(v, from->deal, (size_t)from->experts);
+	memcpy(v, from->deal, n);
 	s->deal = v;
 	s->experts = from->experts;
 	s->homes = from->homes;

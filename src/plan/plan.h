@@ -124,9 +124,9 @@ struct plan_stage {
 	/* weights and state are spread over the group, gathered chunk by chunk (FSDP); run by
 	 * schedules that work on one chunk at a time, else by the formulas of cost.h alone */
 	bool sharded;
-	/* Where experts are on members of the group: the place of each, of `experts`; and how many
-	 * members, the first ones, run microbatches. NULL: they are where the rest of the layer
-	 * is */
+	/* Where experts are on members of the group: [layers of the stage * experts] the place of
+	 * each; and how many members, the first ones, run microbatches. NULL: they are where the
+	 * rest of the layer is */
 	const uint8_t *deal;
 	int experts, homes;
 };
@@ -205,7 +205,8 @@ int plan_timeline(const struct profile *p, const struct plan_options *o, struct 
 /* Space for `stages` stages of one device each, in the plan's arena. */
 int plan_alloc(struct plan *plan, int stages, int chunks, struct err *e);
 int plan_stage_members(struct plan *plan, int stage, int members, struct err *e);
-/* The experts of a stage as in `from`, whose list is copied; NULL there: nothing. */
+/* The experts of a stage, whose layers are known, as in `from`, whose list is copied; NULL there:
+ * nothing. */
 int plan_deal_experts(struct plan *plan, int stage, const struct plan_stage *from, struct err *e);
 
 /* The n microbatches of the plan's only stage have pass[i] rows (copied), and are dealt to its

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/deal.h"
 #include "plan/cost.h"
 #include "plan/worth.h"
 
@@ -63,13 +64,21 @@ static void put_member(const struct profile *p, const struct plan_member *m, str
 	buf_addc(b, '}');
 }
 
-static void put_experts(const struct plan_stage *s, struct buf *b)
+static void put_experts(const struct plan_stage *s, int layers, struct buf *b)
 {
 	if (!s->deal)
 		return;
+	const size_t n = (size_t)s->experts;
+	bool alike = true;
+	for (int l = 1; l < layers; l++)
+		alike &= !memcmp(s->deal, s->deal + (size_t)l * n, n);
 	buf_addf(b, "\"homes\": %d, \"experts\": [", s->homes);
-	for (int x = 0; x < s->experts; x++)
-		buf_addf(b, "%s%d", x ? ", " : "", s->deal[x]);
+	for (int l = 0; l < (alike ? 1 : layers); l++) {
+		buf_adds(b, alike ? "" : l ? ", [" : "[");
+		for (size_t x = 0; x < n; x++)
+			buf_addf(b, "%s%d", x ? ", " : "", s->deal[(size_t)l * n + x]);
+		buf_adds(b, alike ? "" : "]");
+	}
 	buf_adds(b, "], ");
 }
 
@@ -145,7 +154,7 @@ void plan_to_json(const struct profile *p, const struct plan *plan, struct buf *
 			 v ? ",\n" : "", plan->first[v],
 			 entries == 1 ? p->layers : plan->first[v + 1],
 			 s->recompute ? "true" : "false", s->sharded ? "true" : "false");
-		put_experts(s, b);
+		put_experts(s, plan_layers(plan, v % plan->stages), b);
 		buf_adds(b, "\"devices\": [\n");
 		for (int i = 0; i < s->members; i++) {
 			if (i)
@@ -215,21 +224,15 @@ static int deal(const char *at, const struct plan *plan, struct plan_stage *s, s
 	return 0;
 }
 
-/* `experts` and `homes` of a stage. */
-static int read_experts(const struct profile *p, const json_t *o, const char *at, struct plan *plan,
-			int stage, struct err *e)
+/* The places of a layer's experts. */
+static int read_places(const struct profile *p, const json_t *list, const char *at, int members,
+		       size_t n, uint8_t *place, struct err *e)
 {
-	const json_t *list = json_object_get(o, "experts");
-	struct plan_stage from = plan->stage[stage];
-	uint8_t place[EXPERTS_LISTED];
-	int64_t homes = 1;
-	if (!list)
-		return 0;
-	const size_t n = json_array_size(list);
-	TRY(json_opt_int(o, at, "homes", 1, from.members, &homes, e));
-	if (!json_is_array(list) || n < 1 || n > EXPERTS_LISTED || from.members >= 255)
-		return err_set(e, ERR_INPUT, "%s: 'experts' must list 1 to %d places", at,
-			       EXPERTS_LISTED);
+	if (!json_is_array(list) || !n || n > EXPERTS_LISTED || members > DEAL_HOME ||
+	    json_array_size(list) != n)
+		return err_set(e, ERR_INPUT,
+			       "%s: 'experts' must list 1 to %d places, or as many for each layer",
+			       at, EXPERTS_LISTED);
 	if (p->experts && n != (size_t)p->experts)
 		return err_set(
 			e, ERR_INPUT,
@@ -238,11 +241,36 @@ static int read_experts(const struct profile *p, const json_t *o, const char *at
 	for (size_t i = 0; i < n; i++) {
 		const json_t *x = json_array_get(list, i);
 		const json_int_t v = json_is_integer(x) ? json_integer_value(x) : -1;
-		if (v < 0 || v >= from.members)
+		if (v < 0 || v >= members)
 			return err_set(e, ERR_INPUT, "%s: expert %zu is on none of the %d devices",
-				       at, i, from.members);
+				       at, i, members);
 		place[i] = (uint8_t)v;
 	}
+	return 0;
+}
+
+/* `experts` and `homes` of a stage: a list of places, or one for each layer. */
+static int read_experts(const struct profile *p, const json_t *o, const char *at, struct plan *plan,
+			int stage, struct err *e)
+{
+	const json_t *list = json_object_get(o, "experts");
+	struct plan_stage from = plan->stage[stage];
+	int64_t homes = 1;
+	if (!list)
+		return 0;
+	const bool each = json_is_array(json_array_get(list, 0));
+	const size_t n = json_array_size(each ? json_array_get(list, 0) : list),
+		     layers = (size_t)(plan->first[stage + 1] - plan->first[stage]);
+	TRY(json_opt_int(o, at, "homes", 1, from.members, &homes, e));
+	if (each && json_array_size(list) != layers)
+		return err_set(e, ERR_INPUT, "%s: 'experts' has lists for %zu of %zu layers", at,
+			       json_array_size(list), layers);
+	uint8_t *place = arena_alloc(&plan->mem, layers * EXPERTS_LISTED);
+	if (!place)
+		return err_nomem(e, layers * EXPERTS_LISTED, "a plan");
+	for (size_t l = 0; l < layers; l++)
+		TRY(read_places(p, each ? json_array_get(list, l) : list, at, from.members, n,
+				place + l * n, e));
 	for (int i = (int)homes; i < from.members; i++)
 		if (from.member[i].share || from.member[i].microbatches > 0)
 			return err_set(e, ERR_INPUT,

@@ -107,6 +107,23 @@ double profile_limit_gib(const struct profile *p, int device, double reserve_gib
 	return left > 0 ? left : 0;
 }
 
+int profile_set_routing(struct profile *p, const double *picks, struct err *e)
+{
+	const size_t n = (size_t)p->experts;
+	double *v = arena_alloc(&p->mem, (size_t)p->layers * n * sizeof *v);
+	if (!v)
+		return err_nomem(e, (size_t)p->layers * n * sizeof *v, "a profile");
+	for (size_t l = 0; l < (size_t)p->layers; l++) {
+		double sum = 0;
+		for (size_t x = 0; x < n; x++)
+			sum += picks[l * n + x];
+		for (size_t x = 0; x < n; x++)
+			v[l * n + x] = sum > 0 ? picks[l * n + x] / sum : 1 / (double)n;
+	}
+	p->routing = v;
+	return 0;
+}
+
 static void default_to(double *v, double def)
 {
 	if (isnan(*v))

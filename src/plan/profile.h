@@ -17,7 +17,9 @@
  *                                                                         parameter
  *               "gradient_share", of the state that is gradient; default 1/3
  *               "experts", "top_k", "expert_parameters": of a mixture: experts of a layer, those
- *                 that a token has, numbers of one}
+ *                 that a token has, numbers of one
+ *               "routing": [[row, ...], ...]} for each layer how many rows each of its experts got
+ *                 from measured tokens; an empty list: not known; default: equally many
  *     "sequence_len", "dtype", "global_batch", "wire_bytes", wire_bytes: per number sent; default 2
  *     "fullest": CURVE, how many times the mean length the rows of a microbatch of m can have:
  *       memory must do for those; default 1. Memory in CURVEs of devices counts them already
@@ -207,6 +209,7 @@ struct profile {
 	/* of a mixture of experts: how many, how many a token has, numbers of one; else 0 */
 	int experts, top_k;
 	double expert_parameters;
+	double *routing; /* [layers * experts] the share of a layer's rows; NULL: not measured */
 	double parameters, parameters_per_layer, embedding_parameters, head_parameters;
 	double layer_gib, embedding_gib, head_gib, layer_state_gib, embedding_state_gib,
 		head_state_gib;
@@ -242,6 +245,14 @@ int profile_remove(struct profile *p, const char *id, struct err *e);
  * after reading, link matrix. */
 int profile_finish(struct profile *p, const char *where, struct err *e);
 
+/* Of the rows of a layer of a mixture, those of expert x. */
+static inline double profile_expert_load(const struct profile *p, int layer, int x)
+{
+	return p->routing ? p->routing[layer * p->experts + x] : 1.0 / p->experts;
+}
+/* `picks`: [layers * experts] how many tokens chose each; layers of which nothing is known have
+ * zeros, and equal shares then. */
+int profile_set_routing(struct profile *p, const double *picks, struct err *e);
 double profile_bandwidth(const struct profile *p, int from_device, int to_device); /* GB/s */
 double profile_latency_ms(const struct profile *p, int from_device, int to_device);
 /* The host that passes on what they say, or -1. */

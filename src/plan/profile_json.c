@@ -296,6 +296,41 @@ static int list_of(const json_t *doc, const char *where, const char *key, bool n
 	return 0;
 }
 
+/* `routing`, for each layer. */
+static int read_routing(struct profile *p, const json_t *o, const char *at, struct err *e)
+{
+	const json_t *list = json_object_get(o, "routing");
+	const size_t n = (size_t)p->experts;
+	double *picks = list ? mem_array((size_t)p->layers * n + 1, sizeof *picks) : NULL;
+	int rc = 0;
+	if (!list)
+		return 0;
+	if (!picks)
+		return err_nomem(e, (size_t)p->layers * n * sizeof *picks, "a profile");
+	if (!n || json_array_size(list) != (size_t)p->layers)
+		rc = err_set(e, ERR_INPUT, "%s: 'routing' must have a list for each of %d layers",
+			     at, p->layers);
+	for (size_t l = 0; rc >= 0 && l < (size_t)p->layers; l++) {
+		const json_t *of = json_array_get(list, l);
+		const size_t given = json_array_size(of);
+		bool good = json_is_array(of) && (!given || given == n);
+		for (size_t x = 0; good && x < given; x++) {
+			picks[l * n + x] = json_number_value(json_array_get(of, x));
+			good = picks[l * n + x] >= 0 && picks[l * n + x] <= 1e15 &&
+			       json_is_number(json_array_get(of, x));
+		}
+		if (!good)
+			rc = err_set(e, ERR_INPUT,
+				     "%s: 'routing' of layer %zu must be %zu numbers from 0 on, or "
+				     "an empty list",
+				     at, l, n);
+	}
+	if (rc >= 0)
+		rc = profile_set_routing(p, picks, e);
+	mem_free(picks);
+	return rc;
+}
+
 static int read_model(struct profile *p, const json_t *doc, const char *where, struct err *e)
 {
 	const json_t *o = json_object_get(doc, "model");
@@ -315,6 +350,7 @@ static int read_model(struct profile *p, const json_t *doc, const char *where, s
 	TRY(json_opt_num(o, at, "expert_parameters", 0, 1e15, &p->expert_parameters, e));
 	p->experts = (int)experts;
 	p->top_k = (int)top_k;
+	TRY(read_routing(p, o, at, e));
 	TRY(json_need_num(o, at, "parameters_per_layer", 0, 1e15, &p->parameters_per_layer, e));
 	p->parameters = p->layers * p->parameters_per_layer;
 	TRY(json_opt_num(o, at, "parameters", 0, 1e18, &p->parameters, e));
@@ -566,6 +602,20 @@ static void put_device(const struct profile *p, const struct profile_device *d, 
 	buf_addc(b, '}');
 }
 
+static void put_routing(const struct profile *p, struct buf *b)
+{
+	if (!p->routing)
+		return;
+	buf_adds(b, ", \"routing\": [");
+	for (int l = 0; l < p->layers; l++) {
+		buf_adds(b, l ? ",\n  [" : "\n  [");
+		for (int x = 0; x < p->experts; x++)
+			buf_addf(b, "%s%.6g", x ? ", " : "", profile_expert_load(p, l, x));
+		buf_addc(b, ']');
+	}
+	buf_addc(b, ']');
+}
+
 void profile_write(const struct profile *p, struct buf *b)
 {
 	bool first = true;
@@ -583,6 +633,7 @@ void profile_write(const struct profile *p, struct buf *b)
 	if (p->experts) {
 		buf_addf(b, ", \"experts\": %d, \"top_k\": %d", p->experts, p->top_k);
 		put_num(b, "expert_parameters", p->expert_parameters);
+		put_routing(p, b);
 	}
 	put_num(b, "parameters", p->parameters);
 	put_num(b, "parameters_per_layer", p->parameters_per_layer);

@@ -29,7 +29,7 @@ struct run {
 	const struct expert_play *p;
 	struct actor *actor;
 	struct stage_state *stage;
-	int members, at_step;
+	int members, at_step, layers; /* the most of a stage whose experts are dealt */
 	double *across; /* arrivals of activations and gradients: [2 * stages * microbatches] */
 	double *free;   /* [members * members] a way is free from this time on */
 	double normed;
@@ -69,6 +69,7 @@ static int make_stage(struct run *r, int s, int first, struct err *e)
 				   .homes = homes_of(h, s),
 				   .places = places_of(h, s) };
 	v->layers = h->experts ? h->experts[s].layers : 0;
+	r->layers = v->layers > r->layers ? v->layers : r->layers;
 	const size_t n = 4 * (size_t)v->layers * (size_t)h->microbatches * (size_t)v->places;
 	v->rows = mem_array(n + 1, sizeof *v->rows);
 	if (!v->rows)
@@ -169,7 +170,7 @@ static const struct expert_member *expert_end(const struct run *r, const struct 
 static double share_of(const struct run *r, const struct expert_member *m, const struct instr *i)
 {
 	const struct expert_play *p = r->p;
-	return p->share ? p->share[(m - p->member) * p->shape.experts[0].layers + i->part] : 1;
+	return p->share ? p->share[(m - p->member) * r->layers + i->part] : 1;
 }
 
 static void send(struct run *r, struct actor *a, const struct instr *i)

@@ -32,8 +32,8 @@ struct expert_play {
 	double act_bytes;                   /* between stages */
 	/* [members * members], from the row to the column; NULL: messages take no time */
 	const double *latency_s, *bytes_per_s;
-	/* [members * layers], where every stage has as many layers: factors on what members have of
-	 * experts_s and row_bytes; NULL: 1 */
+	/* [members * layers of the longest stage that deals experts], by the layer of the stage:
+	 * factors on what members have of experts_s, row_bytes and copy_s; NULL: 1 */
 	const double *share;
 	const double *sum_s; /* [stages] of a group of homes; NULL: 0 */
 	double barrier_s;

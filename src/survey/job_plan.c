@@ -51,14 +51,21 @@ static int put_experts(const struct job_plan *p, const struct config *c,
 {
 	uint8_t place[PROFILE_MAX_EXPERTS];
 	double speed[SCHED_MAX_GROUP];
+	const int n = p->profile.experts;
+	const double *routing = p->profile.routing;
 	if (!s->own)
 		return 0;
 	for (size_t k = 0; k < s->id.n; k++)
 		speed[k] = s->own[k] ? share_by_speed(p, s, k, true) : 0;
-	TRY(config_experts_deal(s, p->profile.experts, speed, place, c->path, e));
 	buf_addf(b, "\"homes\": %zu, \"experts\": [", s->homes);
-	for (int x = 0; x < p->profile.experts; x++)
-		buf_addf(b, "%s%d", x ? ", " : "", place[x]);
+	for (int64_t l = s->start; l < s->end && l < p->profile.layers; l++) {
+		TRY(config_experts_deal(s, n, routing && l >= 0 ? routing + l * n : NULL, speed,
+					place, c->path, e));
+		buf_adds(b, l > s->start ? ", [" : "[");
+		for (int x = 0; x < n; x++)
+			buf_addf(b, "%s%d", x ? ", " : "", place[x]);
+		buf_addc(b, ']');
+	}
 	buf_adds(b, "], ");
 	return 0;
 }
@@ -305,20 +312,24 @@ static int worker_of(const struct job_plan *p, int device, const struct seat_spe
 		p->profile.device[device].id);
 }
 
-/* The places of the experts of a stage's layers. */
-static void fill_deal(const struct plan *plan, int stage, int experts, uint8_t *deal)
+/* The places of the experts of a stage's layers. A layer without experts stays at home. */
+static void fill_deal(const struct plan *plan, const struct model_config *model, int stage,
+		      int experts, uint8_t *deal)
 {
 	const struct plan_stage *s = &plan->stage[stage];
 	for (int l = plan->first[stage]; l < plan->first[stage + 1] && plan->chunks == 1; l++)
 		for (int x = 0; x < experts; x++)
-			deal[l * experts + x] = s->deal && x < s->experts ? s->deal[x] : DEAL_HOME;
+			deal[l * experts + x] =
+				s->deal && x < s->experts && layer_is_mixture(model, l)
+					? s->deal[(l - plan->first[stage]) * s->experts + x]
+					: DEAL_HOME;
 }
 
 static int millionths(double x) { return (int)lround(x * STATE_WHOLE); }
 
-int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
-		   const struct welcome *caps, int n, struct arena *a, struct placement *place,
-		   int *worker, struct err *e)
+int job_plan_place(const struct job_plan *p, const struct model_config *model,
+		   const struct seat_spec *seat, const struct welcome *caps, int n, struct arena *a,
+		   struct placement *place, int *worker, struct err *e)
 {
 	const struct plan *plan = &p->plan;
 	int all = plan->stages * plan->chunks;
@@ -360,7 +371,7 @@ int job_plan_place(const struct job_plan *p, const struct seat_spec *seat,
 		}
 		members[k] = s->members;
 		homes[k] = s->deal ? s->homes : s->members;
-		fill_deal(plan, k, p->profile.experts, deal);
+		fill_deal(plan, model, k, p->profile.experts, deal);
 		recompute[k] = s->recompute;
 		if (row + s->members > n)
 			return err_set(e, ERR_INTERNAL, "the plan has more members than workers");

@@ -18,6 +18,7 @@
 #include "plan/plan.h"
 #include "plan/unsure.h"
 #include "proto/measure_wire.h"
+#include "survey/routing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -720,6 +721,8 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 	TRYOUT(ask_all(s, o, &q, r, e));
 	TRYOUT(round_trip(s, &p.step_ms, e));
 	TRYOUT(fill(s, &q, r, &p, e));
+	if (session_members(s) > 1)
+		routing_measure(session_job(s), &p);
 	if (o->links && session_spec(s, 0)->kind != SEAT_THREAD)
 		TRYOUT(fill_links(s, o, &q, &p, e));
 	else

@@ -141,8 +141,8 @@ int start_place(struct trainer *t, bool resume, struct err *e)
 	TRY(job_plan_given(&t->job_plan, t->cfg, NULL, e));
 	TRY(job_plan_make(&t->job_plan, true, e));
 	TRY(run_passes_take(t->job, &t->job_plan.plan, t->st.step > 0, e));
-	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
-			   worker, e));
+	TRY(job_plan_place(&t->job_plan, &t->job->model, t->seat, session_caps(t->ses), n,
+			   &t->arena, t->place, worker, e));
 	if (measured)
 		TRY(judge_init(&t->judge, &t->job_plan, e));
 	t->planned = measured;
@@ -189,8 +189,8 @@ int start_place_again(struct trainer *t, struct job_plan *with, struct err *e)
 	int *worker = t->worker = arena_alloc(&t->arena, (size_t)n * sizeof *worker);
 	if (!worker)
 		return err_nomem(e, (size_t)n * sizeof *worker, "workers");
-	TRY(job_plan_place(&t->job_plan, t->seat, session_caps(t->ses), n, &t->arena, t->place,
-			   worker, e));
+	TRY(job_plan_place(&t->job_plan, &t->job->model, t->seat, session_caps(t->ses), n,
+			   &t->arena, t->place, worker, e));
 	TRY(run_passes_check(t->job, t->place, e));
 	TRY(reduction_choose(t->job, t->st.rules.reduce, true, false, &t->st.rules, t->place, e));
 	if (t->planned)
