@@ -5,7 +5,8 @@
  * The candidates: every device as the home; the others by the speed of their experts, as many of
  * them as are of use; every number of experts that stays at home, in steps, or all of those of the
  * first layers; the rest are dealt so that all others take equally long, by what was measured of
- * routing. Each that can be faster than the best is simulated. */
+ * routing; two microbatches in turn, or all of them (gpipe), which waits less and keeps more. Each
+ * that can be faster than the best is simulated. */
 #include "plan/experts.h"
 
 #include "base/err.h"
@@ -33,6 +34,7 @@ static double expert_ms(const struct profile *p, int device, int m)
 
 /* A candidate. */
 struct deal {
+	const struct sched *sched;
 	int home, m, others;
 	int kept;       /* experts of a layer that stay at home */
 	int whole;      /* layers, the first ones, that stay at home with all experts */
@@ -62,7 +64,7 @@ static int make(const struct search *s, const struct deal *d, struct plan *out, 
 	const struct plan_stage from = { .deal = d->place, .experts = s->p->experts, .homes = 1 };
 	*out = (struct plan){ .mem = ARENA_INIT,
 			      .planner = s->best->planner,
-			      .sched = &sched_zebra,
+			      .sched = d->sched,
 			      .order = s->best->order,
 			      .microbatch = d->m,
 			      .microbatches = s->p->global_batch / d->m,
@@ -108,12 +110,9 @@ static double bound(const struct search *s, const struct deal *d)
 }
 
 /* Keeps the faster one of two plans. */
-static int try_one(struct search *s, const struct deal *d, struct err *e)
+static int try_order(struct search *s, const struct deal *d, struct err *e)
 {
 	struct plan v;
-	fill_deal(s, d);
-	if (s->best->fits && bound(s, d) >= s->best->simulated_ms)
-		return 0;
 	int rc = make(s, d, &v, e);
 	if (rc < 0 || !v.fits || (s->best->fits && !(v.simulated_ms < s->best->simulated_ms))) {
 		plan_release(&v);
@@ -124,6 +123,20 @@ static int try_one(struct search *s, const struct deal *d, struct err *e)
 	v.examined = s->best->examined;
 	plan_release(s->best);
 	*s->best = v;
+	return 0;
+}
+
+static int try_one(struct search *s, struct deal *d, struct err *e)
+{
+	static const struct sched *const order[] = { &sched_zebra, &sched_gpipe };
+	fill_deal(s, d);
+	if (s->best->fits && bound(s, d) >= s->best->simulated_ms)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+		d->sched = s->o->sched ? s->o->sched : order[i];
+		if (!s->o->sched || i == 0)
+			TRY(try_order(s, d, e));
+	}
 	return 0;
 }
 
