@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_experts.c - plans with experts on other devices: dealt by speed and by measured routing,
- * found beside pipelines, written and read again, and explained. */
+/* test_plan_experts.c - plans with experts on other devices: dealt by speed and by measured
+ * routing, found beside pipelines, written and read again, and explained. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"

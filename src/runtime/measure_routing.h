@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_routing.h - how many tokens choose each expert of a mixture: for plans that deal experts
- * to devices. The model is run forward on some tokens layer by layer, of which one is in memory at a
- * time. */
+/* measure_routing.h - how many tokens choose each expert of a mixture: for plans that deal
+ * experts to devices. The model is run forward on some tokens layer by layer, of which one is in
+ * memory at a time. */
 #ifndef HS_RUNTIME_MEASURE_ROUTING_H
 #define HS_RUNTIME_MEASURE_ROUTING_H
 

@@ -38,9 +38,9 @@ int job_plan_assume(struct job_plan *p, const struct job *j, const struct seat_s
 /* Makes p->plan; with `execute` it must be one that can be run today and fits into memory. */
 int job_plan_make(struct job_plan *p, bool execute, struct err *e);
 void job_plan_release(struct job_plan *p); /* profile included */
-/* The plan of a model as rows (job/placement.h) of the workers seat[0..n): worker[k] is the index of the one
- * that gets row k (room for n). Allocated in `a`. ERR_USAGE when the plan names a device that
- * belongs to none of them. */
+/* The plan of a model as rows (job/placement.h) of the workers seat[0..n): worker[k] is the index
+ * of the one that gets row k (room for n). Allocated in `a`. ERR_USAGE when the plan names a device
+ * that belongs to none of them. */
 int job_plan_place(const struct job_plan *p, const struct model_config *model,
 		   const struct seat_spec *seat, const struct welcome *caps, int n, struct arena *a,
 		   struct placement *place, int *worker, struct err *e);
