@@ -194,6 +194,35 @@ static void explained(void **state)
 	profile_release(&p);
 }
 
+/* Layers whose experts all stay at home are not among those that are named. */
+static void of_some_layers(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"planner\": \"manual\", \"schedule\": \"zebra\", \"stages\": [{\"layers\": [0, 4], "
+		"\"homes\": 1, \"experts\": [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0], "
+		"[1, 1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 2, 2, 2, 2]], \"devices\": [{\"id\": "
+		"\"new\", \"share\": 1}, {\"id\": \"old1\", \"share\": 0}, {\"id\": \"old2\", "
+		"\"share\": 0}]}]}";
+	const struct plan_options o = options();
+	struct profile p;
+	struct plan plan;
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	make_profile(&p, NULL, DEVICES);
+	if (plan_read_text(&p, &o, text, strlen(text), "a plan", &plan, &e) < 0 ||
+	    plan_simulate(&p, &o, &plan, &e) < 0)
+		fail_msg("%s", e.msg);
+	const struct plan_rival rival = { .ms = NAN, .pipeline_ms = 1.9 * plan.simulated_ms };
+	plan_explain(&p, &o, &plan, NULL, &rival, &b);
+	assert_non_null(strstr(b.p, "Experts of layers 2 to 3 on old1 (4 of 8), old2 (4 of 8); "
+				    "attention on new: 1.90 times the speed of the fastest "
+				    "pipeline"));
+	buf_release(&b);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 static void bad_routing(void **state)
 {
 	(void)state;
@@ -228,7 +257,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dealt_by_load),    cmocka_unit_test(routing_decides),
 		cmocka_unit_test(written_and_read), cmocka_unit_test(explained),
-		cmocka_unit_test(bad_routing),
+		cmocka_unit_test(of_some_layers),   cmocka_unit_test(bad_routing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

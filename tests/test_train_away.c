@@ -300,17 +300,18 @@ static void by_configuration(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *model, *deal;
-	} kind[] = { { QWEN, "[\"b=0-1,4\", c=2-3, a=5]" },
-		     { OSS, "[\"b=0,3\", c=1, a=2]" },
-		     { GLM, "[b, c]" } };
+		const char *model, *home, *deal;
+	} kind[] = { { QWEN, "a", "[\"b=0-1,4\", c=2-3, a=5]" },
+		     { QWEN, "[a, b]", "[\"a=0-1\", \"c=2-5\"]" },
+		     { OSS, "a", "[\"b=0,3\", c=1, a=2]" },
+		     { GLM, "a", "[b, c]" } };
 	for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
 		struct site s;
 		char extra[200];
 		site_make_model(&s, kind[i].model);
 		snprintf(extra, sizeof extra,
-			 EXACT "shard_plan: [{id: a, experts: %s, start: 0, end: 4}]\n",
-			 kind[i].deal);
+			 EXACT "shard_plan: [{id: %s, experts: %s, start: 0, end: 4}]\n",
+			 kind[i].home, kind[i].deal);
 		site_configuration(&s, "one", 0, EXACT);
 		site_configuration(&s, "two", 3, extra);
 		struct process p = site_start(&s, "train", "one.yaml", NULL);
@@ -402,11 +403,18 @@ static void plans_that_do_not_fit(void **state)
 		must_fail(&p, 2, bad[i].says);
 	}
 	too_many_members(&s);
-	site_configuration(&s, "bad", 3,
-			   "gradient_checkpointing: true\n"
-			   "shard_plan: [{id: a, experts: [b], start: 0, end: 4}]\n");
-	struct process p = site_start(&s, "train", "bad.yaml", NULL);
-	must_fail(&p, 2, "experts on other devices");
+	static const char *const key[] = { "gradient_checkpointing: true", "offload: [optimizer]",
+					   "shard: optimizer", "shard: parameters" };
+	for (size_t i = 0; i < ARRAY_LEN(key); i++) {
+		char extra[200], says[120];
+		snprintf(extra, sizeof extra,
+			 "%s\nshard_plan: [{id: a, experts: [b], start: 0, end: 4}]\n", key[i]);
+		snprintf(says, sizeof says, "'%.*s' together with experts on other members",
+			 (int)strcspn(key[i], ":"), key[i]);
+		site_configuration(&s, "bad", 3, extra);
+		struct process p = site_start(&s, "train", "bad.yaml", NULL);
+		must_fail(&p, 2, says);
+	}
 	tiny_remove(&s.t);
 }
 

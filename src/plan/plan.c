@@ -478,6 +478,19 @@ static int take_passes(const struct profile *p, const struct plan_options *o, st
 	return 0;
 }
 
+/* What is not done together with experts on other members (docs/design.md). */
+static int alone_with_experts(const struct plan_options *o, struct err *e)
+{
+	const char *key = o->recompute == PLAN_RECOMPUTE_ALWAYS ? "gradient_checkpointing"
+			  : o->offload && !o->offload_auto	? "offload"
+								: NULL;
+	return key ? err_set(e, ERR_USAGE,
+			     "'%s' together with experts on other members is not supported: leave "
+			     "it out",
+			     key)
+		   : 0;
+}
+
 /* The job may ask for recomputation everywhere. In a given plan that would not fit, groups share
  * their training state, and if that is not enough, stages recompute; other planners have
  * decided. */
@@ -491,11 +504,7 @@ static int make_room(const struct planner *pl, const struct profile *p,
 	TRY(plan_check(p, out, e));
 	TRY(plan_simulate(p, o, out, e));
 	if (plan_deals_experts(out))
-		return !o->offload || o->offload_auto
-			       ? 0
-			       : err_set(e, ERR_USAGE,
-					 "'offload' together with experts on other members is not "
-					 "supported: leave it out");
+		return alone_with_experts(o, e);
 	if (!out->fits && o->share_auto) {
 		for (int k = 0; k < out->stages; k++)
 			if (!out->stage[k].sharded && !plan_shares_state(&out->stage[k]))

@@ -21,7 +21,8 @@
  *     "watts", "tokens_per_watt_hour", "devices_without_watts",    worth.h
  *     "stages": [{"layers": [first, last), "recompute", "sharded",
  *                 "homes", "experts": [place, ...]   where experts are on other devices: which one
- *                   has each, an index of `devices`; the first `homes` of these run microbatches
+ *                   has each, an index of `devices`, or a list of these for each layer; the first
+ *                   `homes` devices run microbatches
  *                 "devices": [{"id", "host", "microbatch", "microbatches", "share", "samples",
  *                              "state_share", "memory_gib", "memory_limit_gib", "host_gib",
  *                              "links_gib", "busy", "copy", "wait", "bubble"}, ...]}, ...],

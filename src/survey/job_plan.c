@@ -139,6 +139,11 @@ static int apply_sharding(struct job_plan *p, const struct config *c, struct err
 {
 	if (c->shard != SHARD_STATES && c->shard != SHARD_VALUES)
 		return 0;
+	if (plan_deals_experts(&p->manual))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'shard' together with experts on other members is not "
+			       "supported: leave it out",
+			       c->path);
 	for (int k = 0; k < p->manual.stages; k++) {
 		struct plan_stage *s = &p->manual.stage[k];
 		if (!s->sharded && !plan_shares_state(s))
