@@ -199,7 +199,8 @@ static void of_some_layers(void **state)
 {
 	(void)state;
 	static const char text[] =
-		"{\"planner\": \"manual\", \"schedule\": \"zebra\", \"stages\": [{\"layers\": [0, 4], "
+		"{\"planner\": \"manual\", \"schedule\": \"zebra\", \"stages\": [{\"layers\": [0, "
+		"4], "
 		"\"homes\": 1, \"experts\": [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0], "
 		"[1, 1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 2, 2, 2, 2]], \"devices\": [{\"id\": "
 		"\"new\", \"share\": 1}, {\"id\": \"old1\", \"share\": 0}, {\"id\": \"old2\", "
@@ -219,6 +220,30 @@ static void of_some_layers(void **state)
 				    "attention on new: 1.90 times the speed of the fastest "
 				    "pipeline"));
 	buf_release(&b);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
+/* Two that are fast at attention and two that are not: a stage each. */
+static void of_two_stages(void **state)
+{
+	(void)state;
+	struct profile p;
+	struct plan plan;
+	make_profile(&p, NULL,
+		     DEVICE("new1", "20", "40", "10", "20") ", " DEVICE(
+			     "new2", "20", "40", "10",
+			     "20") ", " DEVICE("old1", "114", "228", "14",
+					       "28") ", " DEVICE("old2", "114", "228", "14", "28"));
+	find_best(&p, &plan);
+	printf("%d stages, %.1f ms\n", plan.stages, plan.simulated_ms);
+	assert_int_equal(plan.stages, 2);
+	for (int k = 0; k < 2; k++) {
+		assert_non_null(plan.stage[k].deal);
+		assert_int_equal(plan.stage[k].members, 2);
+		assert_true(plan.stage[k].member[0].device < 2);
+		assert_true(plan.stage[k].member[1].device >= 2);
+	}
 	plan_release(&plan);
 	profile_release(&p);
 }
@@ -257,7 +282,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dealt_by_load),    cmocka_unit_test(routing_decides),
 		cmocka_unit_test(written_and_read), cmocka_unit_test(explained),
-		cmocka_unit_test(of_some_layers),   cmocka_unit_test(bad_routing),
+		cmocka_unit_test(of_some_layers),   cmocka_unit_test(of_two_stages),
+		cmocka_unit_test(bad_routing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -482,7 +482,7 @@ static int take_passes(const struct profile *p, const struct plan_options *o, st
 static int alone_with_experts(const struct plan_options *o, struct err *e)
 {
 	const char *key = o->recompute == PLAN_RECOMPUTE_ALWAYS ? "gradient_checkpointing"
-			  : o->offload && !o->offload_auto	? "offload"
+			  : o->offload && !o->offload_auto      ? "offload"
 								: NULL;
 	return key ? err_set(e, ERR_USAGE,
 			     "'%s' together with experts on other members is not supported: leave "
