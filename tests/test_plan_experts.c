@@ -248,6 +248,43 @@ static void of_two_stages(void **state)
 	profile_release(&p);
 }
 
+/* A device that cannot hold one expert of each layer, and one that cannot hold all of its own. */
+static void too_small(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"planner\": \"manual\", \"schedule\": \"zebra\", \"stages\": [{\"layers\": [0, "
+		"4], "
+		"\"homes\": 1, \"experts\": [1, 1, 1, 1, 2, 2, 2, 2], \"devices\": [{\"id\": "
+		"\"new\", \"share\": 1}, {\"id\": \"old1\", \"share\": 0}, {\"id\": \"old2\", "
+		"\"share\": 0}]}]}";
+	static const struct {
+		double gib;
+		const char *says;
+	} bad[] = {
+		{ 0.3, "device 'old1' is too small for one expert of each of its 4 layers" },
+		{ 1.5, "device 'old1' needs " },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		const struct plan_options o = options();
+		struct profile p;
+		struct plan plan;
+		struct err e = { 0 };
+		make_profile(&p, NULL, DEVICES);
+		p.device[1].memory_gib = bad[i].gib;
+		if (plan_read_text(&p, &o, text, strlen(text), "a plan", &plan, &e) < 0 ||
+		    plan_simulate(&p, &o, &plan, &e) < 0)
+			fail_msg("%s", e.msg);
+		assert_false(plan.fits);
+		assert_true(plan_experts_over(&p, &plan, &e) < 0);
+		printf("%s\n", e.msg);
+		if (!strstr(e.msg, bad[i].says))
+			fail_msg("'%s' has not '%s'", e.msg, bad[i].says);
+		plan_release(&plan);
+		profile_release(&p);
+	}
+}
+
 static void bad_routing(void **state)
 {
 	(void)state;
@@ -283,7 +320,7 @@ int main(void)
 		cmocka_unit_test(dealt_by_load),    cmocka_unit_test(routing_decides),
 		cmocka_unit_test(written_and_read), cmocka_unit_test(explained),
 		cmocka_unit_test(of_some_layers),   cmocka_unit_test(of_two_stages),
-		cmocka_unit_test(bad_routing),
+		cmocka_unit_test(too_small),        cmocka_unit_test(bad_routing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
