@@ -721,8 +721,7 @@ int profiler_run(struct session *s, const struct profiler_options *o, struct pro
 	TRYOUT(ask_all(s, o, &q, r, e));
 	TRYOUT(round_trip(s, &p.step_ms, e));
 	TRYOUT(fill(s, &q, r, &p, e));
-	if (session_members(s) > 1)
-		routing_measure(session_job(s), &p);
+	routing_measure(session_job(s), &p);
 	if (o->links && session_spec(s, 0)->kind != SEAT_THREAD)
 		TRYOUT(fill_links(s, o, &q, &p, e));
 	else

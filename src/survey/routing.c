@@ -28,7 +28,7 @@ void routing_measure(const struct job *j, struct profile *p)
 {
 	struct err e = { 0 };
 	double *picks = mem_array((size_t)p->layers * (size_t)p->experts + 1, sizeof *picks);
-	if (!p->experts || !j->file || !j->batches)
+	if (p->devices < 2 || !p->experts || !j->file || !j->batches)
 		goto out;
 	if (!picks)
 		err_nomem(&e, (size_t)p->layers * (size_t)p->experts * sizeof *picks, "routing");
