@@ -6,9 +6,9 @@
 #include "job/job.h"
 #include "plan/profile.h"
 
-/* Runs some tokens of the job's data through its model, on this machine's processor, and stores how
- * they spread over experts, where there are several devices. Half a minute at most, but for the layer that it is at; what fails is a
- * warning, and the plan then takes routing for even. */
+/* Where there are several devices: runs some tokens of the job's data through its model, on this
+ * machine's processor, and stores how they spread over experts. Half a minute at most, but for the
+ * layer that it is at; what fails is a warning, and the plan then takes routing for even. */
 void routing_measure(const struct job *j, struct profile *p);
 
 #endif
