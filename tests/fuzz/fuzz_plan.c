@@ -13,16 +13,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+#define EXPERTS                                                                                    \
+	"\"experts_forward_ms\":{\"linear\":[0.5,0]},\"experts_backward_ms\":{\"linear\":[1,0]}"
+
 static const char cluster[] =
-	"{\"version\":1,\"model\":{\"layers\":6,\"hidden\":64,\"parameters_per_layer\":1e6},"
+	"{\"version\":1,\"model\":{\"layers\":6,\"hidden\":64,\"parameters_per_layer\":1e6,"
+	"\"experts\":4,\"top_k\":2,\"expert_parameters\":1e5},"
 	"\"sequence_len\":128,\"global_batch\":"
 	"8,\"devices\":["
 	"{\"id\":\"a\",\"host\":\"x\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[2,0]},"
-	"\"backward_ms\":{\"linear\":[4,0]}},"
+	"\"backward_ms\":{\"linear\":[4,0]}," EXPERTS "},"
 	"{\"id\":\"b\",\"host\":\"y\",\"memory_gib\":8,\"forward_ms\":{\"linear\":[1,0]},"
-	"\"backward_ms\":{\"linear\":[2,0]}},"
+	"\"backward_ms\":{\"linear\":[2,0]}," EXPERTS "},"
 	"{\"id\":\"c\",\"host\":\"y\",\"memory_gib\":1,\"forward_ms\":{\"linear\":[1,0]},"
-	"\"backward_ms\":{\"linear\":[2,0]}}],"
+	"\"backward_ms\":{\"linear\":[2,0]}," EXPERTS "}],"
 	"\"links\":[{\"hosts\":[\"x\",\"y\"],\"bandwidth_gbytes_per_s\":0.1}]}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

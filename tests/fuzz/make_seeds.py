@@ -133,10 +133,11 @@ def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, n
     return out + b"".join(f64(v) for v in (0.9, 0.99, 1e-8, 0, 0))
 
 
-def member(stage=0, place=0, share=1, gone=0, state=0):
+def member(stage=0, place=0, share=1, gone=0, state=0, only=0):
     words = ("a", "cpu", "m", "name", "127.0.0.1:7000", "", "")
     out = b"".join(text(w) for w in words)
-    return out + u32(stage + 1) + u32(place + 1) + u32(share) + u32(state) + u8(gone)
+    out += u32(stage + 1) + u32(place + 1) + u32(share) + u32(state) + u8(gone)
+    return out + u8(only)
 
 
 def plan(**o):
@@ -151,7 +152,43 @@ def plan(**o):
     out += work(**o.get("work", {})) + u8(o.get("order", 1)) + u8(o.get("sums", 0))
     out += text(o.get("reducer", "direct")) + u8(o.get("sharding", 0))
     out += u8(o.get("offload", 0)) + u64(0) + u8(0) + u8(0)
-    return out + f64(o.get("progress", 1)) + text(o.get("model", "model")) + o.get("more", b"")
+    out += f64(o.get("progress", 1)) + text(o.get("model", "model"))
+    return out + u32(o.get("experts", 0)) + blob(o.get("deal", b"")) + o.get("more", b"")
+
+
+MIXTURE = CONFIG.replace(
+    '"llama"', '"qwen3_moe","num_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":12'
+)
+
+
+def plans_of_experts():
+    """A home, a member behind it that has experts alone, and two stages without dealt experts."""
+    home, alone = member(0), member(0, 1, 0, only=1)
+    rest = [member(1), member(2)]
+    own = dict(
+        config=MIXTURE % "false",
+        members=[home, alone] + rest,
+        schedule="zebra",
+        experts=2,
+        deal=bytes([0, 1, 255, 255, 255, 255]),
+    )
+    yield "", plan(**own)
+    yield "-all-away", plan(**{**own, "deal": bytes([1, 1] + [255] * 4), "self": 1})
+    yield "-nowhere", plan(**{**own, "deal": bytes([0, 2] + [255] * 4)})
+    yield "-half-a-layer", plan(**{**own, "deal": bytes([255, 1] + [255] * 4)})
+    yield "-other-layers", plan(**{**own, "deal": bytes([0, 1])})
+    yield "-other-number", plan(**{**own, "experts": 3})
+    yield "-no-number", plan(**{**own, "experts": 0})
+    yield "-many", plan(**{**own, "experts": 1 << 20, "deal": bytes(64)})
+    yield "-not-dealt", plan(**{**own, "deal": b""})
+    yield "-none-dealt", plan(**{**own, "deal": bytes([255] * 6)})
+    yield "-of-no-mixture", plan(**{**own, "config": CONFIG % "false"})
+    yield "-with-passes", plan(**{**own, "members": [home, member(0, 1, 1, only=1)] + rest})
+    yield "-home-behind", plan(**{**own, "members": [member(0, 0, 0, only=1), member(0, 1)] + rest})
+    yield "-offload", plan(**{**own, "offload": 8})
+    yield "-cache", plan(config=MIXTURE % "false", offload=8)
+    dense = MIXTURE.replace('"hidden_act"', '"mlp_only_layers":[0],"hidden_act"')
+    yield "-of-an-mlp", plan(**{**own, "config": dense % "false"})
 
 
 def plans():
@@ -207,6 +244,8 @@ def plans():
     yield "plan-optimizer", plan(work={"optimizer": "none such"})
     yield "plan-prefer", plan(work={"rl": "dpo"})
     yield "plan-prefer-unknown", plan(work={"rl": "ppo"})
+    for name, p in plans_of_experts():
+        yield "plan-experts" + name, p
     yield "plan-json", plan(config="{")
     yield "plan-config", plan(config="{}")
 
@@ -391,7 +430,7 @@ def point(**o):
     return out
 
 
-POINT_TIMES = 11
+POINT_TIMES = 13  # MEASURE_TIMES of runtime/measure.h
 
 
 def result(**o):
@@ -1028,6 +1067,15 @@ def plan_files():
     own = (',"microbatch":2,"microbatches":2', ',"microbatch":1,"microbatches":4', "")
     yield "passes-of-members", two % own
     yield "passes-of-members-and-job", two % own + " "
+    dealt = '{"stages":[{"layers":[0,6],"homes":%s,"experts":%s,"devices":['
+    dealt += '{"id":"a","microbatch":1,"microbatches":8},{"id":"b","microbatch":1}]}]'
+    dealt += ',"schedule":"%s","microbatch":1,"microbatches":8}'
+    for k, v in enumerate(("[0,0,1,1]", "[1,1,1,1]", "[0,0,0,0]", "[0,1,2,1]", "[0,1]", "[]", "7")):
+        yield "experts-%d" % k, dealt % (1, v, "zebra")
+    for k, v in enumerate((0, 2, 3, '"x"')):
+        yield "experts-homes-%d" % k, dealt % (v, "[0,0,1,1]", "zebra")
+    yield "experts-gpipe", dealt % (1, "[0,1,1,1]", "gpipe")
+    yield "experts-1f1b", dealt % (1, "[0,1,1,1]", "1f1b")
     yield "members", two % ("", "", "")
     yield "members-microbatches", two % (',"microbatches":3', ',"microbatches":5', "")
 
@@ -1055,6 +1103,12 @@ def configurations():
         ("workers-not-maps", "workers: [[1]]\n"),
         ("workers-many", "workers: [" + "a, " * 5000 + "a]\n"),
         ("shards-text", "shard_plan: 5\n"),
+        ("experts", "shard_plan: [{id: a, experts: [b, c], start: 0, end: 4}]\n"),
+        ("experts-own", 'shard_plan: [{id: a, experts: ["a=0", "b=1-3,5"], start: 0, end: 4}]\n'),
+        ("experts-twice", 'shard_plan: [{id: a, experts: ["b=0", "b=1"], start: 0, end: 4}]\n'),
+        ("experts-some", 'shard_plan: [{id: a, experts: ["b=0", c], start: 0, end: 4}]\n'),
+        ("experts-nobody", 'shard_plan: [{id: a, experts: ["=0"], start: 0, end: 4}]\n'),
+        ("experts-cache", "offload: [experts]\nexpert_cache: 2\n"),
         ("shards-not-maps", "shard_plan: [5]\n"),
         ("twins", "workers: [{id: a, ip: 127.0.0.2}, {id: a, ip: 127.0.0.3}]\n"),
         ("no-device", "workers: [{id: a, ip: 127.0.0.2, device: ''}]\n"),
