@@ -160,6 +160,19 @@ static void make_text(const struct dev_text *user, enum dtype t, struct buf *b)
 		gpu_text(t, b);
 }
 
+/* NVRTC 12.9 says of cards before sm_75 that later releases will not know them. */
+static bool only_says_old(const char *log)
+{
+	for (const char *next; *log; log = next) {
+		const size_t n = strcspn(log, "\n");
+		const char *old = strstr(log, "Architectures prior to");
+		next = log + n + (log[n] == '\n');
+		if (n && (!old || old > log + n))
+			return false;
+	}
+	return true;
+}
+
 static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
 			const struct dev_text *user)
 {
@@ -190,7 +203,7 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
 		printf("%s\n", log.p);
 	/* No warnings: nobody can run this code here to see whether one matters. Around a text that
 	 * somebody adds there are functions that it does not use, and that is said. */
-	assert_true(user || !log.n);
+	assert_true(user || only_says_old(log.n ? log.p : ""));
 	buf_release(&text);
 	buf_release(&code);
 	buf_release(&log);
@@ -223,8 +236,13 @@ static void nvidia(void **state)
 	if (!r)
 		skip();
 	const int nknown = rtc_archs(r, known, ARRAY_LEN(known));
+	const char *range = getenv("HS_COMPILE_SM"); /* of these with HS_COMPILE_ALL: "50-72" */
+	int from = 0, to = INT32_MAX;
+	if (range)
+		assert_int_equal(sscanf(range, "%d-%d", &from, &to), 2);
 	for (int j = 0; j < nknown && getenv("HS_COMPILE_ALL"); j++)
-		have[n++] = known[j];
+		if (known[j] >= from && known[j] <= to)
+			have[n++] = known[j];
 	for (size_t i = 0; i < ARRAY_LEN(cards) && !getenv("HS_COMPILE_ALL"); i++) {
 		bool is = false;
 		for (int j = 0; j < nknown; j++)
