@@ -2,13 +2,16 @@
 /* test_plan_mixture.c - the memory of mixtures of experts in a plan: what a description says of a
  * layer and of its experts is what a stage of that shape takes on a device, in MXFP4, in NF4 and in
  * 16 bits, with layers that have no experts among them; and a device whose experts are offloaded
- * needs that much less, and its host that much more. */
+ * needs that much less, and its host that much more; and how much longer a step takes. A device
+ * that is too small without gets it, and one that is too small for any of it is named in one
+ * line. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
 #include "model/stage.h"
 #include "plan/describe.h"
+#include "plan/fit.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -138,8 +141,13 @@ static void what_offloading_takes_off(void **state)
 	struct profile p;
 	struct plan with, without;
 	struct err e = { 0 };
+	o.microbatch = 1;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
 	describe(kinds[2].config, kinds[2].keys, &p, c);
 	const struct planner *best = planner_find("best");
+	const double message = (double)p.sequence_len * p.hidden * p.wire_bytes;
+	/* a GB a second between host and device */
+	p.device[0].copy_ms = (struct curve){ .line = true, .given = true, .slope = message / 1e6 };
 	OK(planner_run(best, &p, &o, &without, &e));
 	o.offload = OFFLOAD_EXPERTS;
 	o.expert_cache_gib = p.expert_gib / 2;
@@ -151,8 +159,63 @@ static void what_offloading_takes_off(void **state)
 	assert_true(less > 1.45 * p.expert_gib && less < 1.7 * p.expert_gib);
 	assert_true(fabs(with.stage[0].member[0].host_gib / (2 * p.expert_gib) - 1) < 1e-6);
 	assert_true(without.stage[0].member[0].host_gib == 0);
+	/* half of a layer's experts have slots: what tokens choose travels, in both passes */
+	const double k = 2.0 / 8, chosen = 1 - pow(1 - k, p.sequence_len * with.microbatch),
+		     bytes = chosen * (1 - 0.25) * p.expert_gib * GIB, travel = bytes / 1e6;
+	const double passes = (double)p.global_batch / with.microbatch,
+		     longer = with.simulated_ms - without.simulated_ms,
+		     most = 2.0 * p.layers * passes * travel;
+	printf("a step %.2f ms longer; with nothing beside the transfers it would be %.2f\n",
+	       longer, most);
+	assert_true(longer > 0.5 * most && longer < most);
 	plan_release(&with);
 	plan_release(&without);
+	profile_release(&p);
+	mem_free(c);
+}
+
+static void refused(const struct profile *p, const struct plan_options *o, struct err *e)
+{
+	struct plan plan;
+	if (planner_run(planner_find("best"), p, o, &plan, e) >= 0) {
+		assert_false(plan.fits);
+		assert_int_equal(plan_over_error(p, o, &plan, e), ERR_USAGE);
+		plan_release(&plan);
+	}
+	printf("%s\n", e->msg);
+}
+
+static void devices_that_are_too_small(void **state)
+{
+	(void)state;
+	struct model_config *c = mem_zalloc(sizeof *c);
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct profile p;
+	struct plan plan;
+	struct err e = { 0 };
+	o.microbatch = 1;
+	o.recompute = PLAN_RECOMPUTE_NEVER;
+	describe(kinds[2].config, kinds[2].keys, &p, c);
+	const struct planner *best = planner_find("best");
+	o.reserve_gib = 0;
+	o.expert_cache_gib = p.expert_gib / 2;
+	OK(planner_run(best, &p, &o, &plan, &e));
+	const double all = plan.stage[0].member[0].memory_gib;
+	plan_release(&plan);
+	/* too small for all experts */
+	p.device[0].memory_gib = all - p.expert_gib;
+	refused(&p, &o, &e);
+	assert_non_null(strstr(e.msg, "'offload: [experts]'"));
+	err_clear(&e);
+	o.offload_auto = true;
+	OK(planner_run(best, &p, &o, &plan, &e));
+	assert_true(plan.offload == OFFLOAD_EXPERTS && plan.fits);
+	plan_release(&plan);
+	/* too small for one of them, beside what it needs anyway */
+	p.device[0].memory_gib = all - 2 * p.expert_gib;
+	refused(&p, &o, &e);
+	assert_non_null(strstr(e.msg, "no plan fits into memory: the nearest one needs"));
+	assert_null(strchr(e.msg, '\n'));
 	profile_release(&p);
 	mem_free(c);
 }
@@ -163,7 +226,8 @@ int main(void)
 	if (!mkdtemp(dir))
 		return 1;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(what_a_layer_takes),
-					    cmocka_unit_test(what_offloading_takes_off) };
+					    cmocka_unit_test(what_offloading_takes_off),
+					    cmocka_unit_test(devices_that_are_too_small) };
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	dir_remove(dir, &e);
 	return rc;

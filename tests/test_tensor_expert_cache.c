@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_expert_cache.c - frozen experts in the memory of the host: matrices come back with
  * their bytes, plain and in 4 bits; no more slots than allowed; the one that is used least goes
- * first; and old use is forgotten. */
+ * first; and old use is forgotten. What is marked comes beside a product, and nothing that is still
+ * needed makes room for it. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "tensor/expert_cache.h"
@@ -117,6 +118,30 @@ static void the_least_used_goes(struct bench *b)
 	assert_true(travels(b, 0));
 }
 
+/* As the products over all experts do: two slots, four experts. */
+static void the_next_comes_ahead(struct bench *b)
+{
+	struct err e = { 0 };
+	for (int i = 0; i < 4; i++)
+		expert_cache_want(&b->p[i]);
+	for (int i = 0; i < 4; i++) {
+		assert_true(i == 0 || expert_cache_has(&b->p[i]));
+		assert_true(travels(b, i)); /* it came before, but because it was needed */
+		OK(dev_meet(b->dev, &e));
+		if (i < 3)
+			OK(expert_cache_ahead(&b->p[i + 1], &e));
+		if (i < 2) { /* one slot has what the last product reads, one the next matrix */
+			OK(expert_cache_ahead(&b->p[i + 2], &e));
+			assert_false(expert_cache_has(&b->p[i + 2]));
+		}
+	}
+	assert_true(expert_cache_has(&b->p[2]) && expert_cache_has(&b->p[3]));
+	const struct expert_counts c = expert_cache_counts(b->cache);
+	assert_int_equal(c.misses, 4);
+	assert_int_equal(c.hits, 0);
+	assert_true(c.beside <= c.bytes && c.bytes % 4 == 0);
+}
+
 static void comes_back(const char *device)
 {
 	for (int nf4 = 0; nf4 < 2; nf4++) {
@@ -136,12 +161,18 @@ static void comes_back(const char *device)
 		       (unsigned long long)(b.dev->mem_used - all));
 		assert_true(b.dev->mem_used - all <= 2 * (matrix + 512));
 		end(&b);
+		begin(&b, device, nf4, 0);
+		the_next_comes_ahead(&b);
+		end(&b);
 		/* less than one is one */
 		begin(&b, device, nf4, 1);
 		for (int i = 0; i < EXPERTS; i++)
 			assert_true(travels(&b, i));
 		assert_true(travels(&b, 0));
 		assert_false(travels(&b, 0));
+		expert_cache_want(&b.p[1]);
+		OK(expert_cache_ahead(&b.p[1], &e));
+		assert_false(expert_cache_has(&b.p[1]));
 		end(&b);
 	}
 }

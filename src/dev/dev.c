@@ -105,6 +105,7 @@ int dev_download_end(struct dev *d, struct err *e)
 {
 	return dev_beside(d) ? d->be->download_end(d, e) : 0;
 }
+int dev_meet(struct dev *d, struct err *e) { return d->be->meet ? d->be->meet(d, e) : 0; }
 int dev_busy(struct dev *d, struct err *e) { return dev_beside(d) ? d->be->busy(d, e) : 0; }
 
 int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e)

@@ -99,14 +99,11 @@ struct backend {
 	int (*rank)(int index);
 	/* MUST: opens device `index`; fills dev->priv. */
 	int (*open)(struct dev *d, int index, struct err *e);
-	/* MUST */
-	void (*close)(struct dev *d);
-	/* MUST */
-	int (*caps)(struct dev *d, struct dev_caps *caps_p, struct err *e);
+	void (*close)(struct dev *d);                                       /* MUST */
+	int (*caps)(struct dev *d, struct dev_caps *caps_p, struct err *e); /* MUST */
 	/* MUST: b->size is set */
 	int (*alloc)(struct dev *d, struct dev_buf *b, struct err *e);
-	/* MUST */
-	void (*free)(struct dev *d, struct dev_buf *b);
+	void (*free)(struct dev *d, struct dev_buf *b); /* MUST */
 	/* MUST */
 	int (*upload)(struct dev *d, struct dev_ref dst, const void *src, size_t n, struct err *e);
 	/* MUST */
@@ -130,6 +127,7 @@ struct backend {
 			      struct err *e);
 	/* of the one that was begun; 0 where there is none */
 	int (*download_end)(struct dev *d, struct err *e);
+	int (*meet)(struct dev *d, struct err *e);     /* MAY: dev_meet() */
 	bool (*pin)(struct dev *d, void *p, size_t n); /* MAY, both or none: dev/pin.h */
 	void (*unpin)(struct dev *d, void *p);
 	/* 1: something that was launched has not run yet */
@@ -174,6 +172,9 @@ int dev_download_begin(void *dst, struct dev_ref src, size_t n, struct err *e);
 int dev_download_end(struct dev *d, struct err *e);
 /* whether transfers run beside kernels; else dev_download_begin() does it all */
 bool dev_beside(const struct dev *d);
+/* Kernels from here on are behind the transfers so far, and transfers behind the kernels so far:
+ * of what is launched next an upload waits only where both use the same buffer, and vice versa. */
+int dev_meet(struct dev *d, struct err *e);
 /* 1: kernels are under way; 0: not, or this device cannot tell */
 int dev_busy(struct dev *d, struct err *e);
 int dev_copy(struct dev_ref dst, struct dev_ref src, size_t n, struct err *e); /* same device */

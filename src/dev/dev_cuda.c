@@ -168,5 +168,6 @@ const struct backend backend_cuda = {
 	.unpin = rt_unpin,
 	.download_end = rt_download_end,
 	.busy = rt_busy,
+	.meet = rt_meet,
 	.has = rt_has,
 };

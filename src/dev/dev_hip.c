@@ -187,5 +187,6 @@ const struct backend backend_hip = {
 	.unpin = rt_unpin,
 	.download_end = rt_download_end,
 	.busy = rt_busy,
+	.meet = rt_meet,
 	.has = rt_has,
 };

@@ -170,5 +170,6 @@ const struct backend backend_opencl = {
 	.download_begin = opencl_download_begin,
 	.download_end = opencl_download_end,
 	.busy = opencl_busy,
+	.meet = opencl_meet,
 	.has = opencl_has,
 };

@@ -156,6 +156,7 @@ int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, 
 int opencl_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
 int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
 int opencl_download_end(struct dev *d, struct err *e);
+int opencl_meet(struct dev *d, struct err *e);
 int opencl_copy(struct dev *d, struct dev_ref dst, struct dev_ref src, size_t n, struct err *e);
 int opencl_zero(struct dev *d, struct dev_ref dst, size_t n, struct err *e);
 /* Before work on `queue` that names the buffer; NULL is allowed. */

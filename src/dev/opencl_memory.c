@@ -164,14 +164,35 @@ static int32_t follow(struct opencl *c, cl_queue behind, cl_queue before)
 	return rc;
 }
 
-/* What `copy` gets waits for the kernels that use the buffer: not for those behind them, where it
- * has been told to wait before they were queued. */
-static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
+/* What `copy` gets waits for work number `used` of `queue`: not for what is behind that, where it
+ * has been told to wait before that was queued. */
+static int32_t after_work(struct opencl *c, uint64_t used)
 {
-	if (b->used <= c->finished || b->used <= c->ordered)
+	if (used <= c->finished || used <= c->ordered)
 		return CL_SUCCESS;
 	c->ordered = c->launched;
 	return follow(c, c->copy, c->queue);
+}
+
+static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
+{
+	return after_work(c, b->used);
+}
+
+/* What `queue` gets waits for transfer number `copied`, and for all others so far. */
+static int32_t after_copies(struct opencl *c, uint64_t copied)
+{
+	if (copied <= c->seen)
+		return CL_SUCCESS;
+	c->seen = c->copies;
+	return follow(c, c->queue, c->copy);
+}
+
+int opencl_meet(struct dev *d, struct err *e)
+{
+	struct opencl *c = d->priv;
+	TRY(opencl_failed(c, after_copies(c, c->copies), "queueing", e));
+	return opencl_failed(c, after_work(c, c->launched), "queueing", e);
 }
 
 int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
@@ -180,10 +201,7 @@ int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
 	if (!b)
 		return 0;
 	TRY(keep_for_download(c, b, e));
-	if (b->copied > c->seen) {
-		TRY(opencl_failed(c, follow(c, c->queue, c->copy), "queueing", e));
-		c->seen = c->copies;
-	}
+	TRY(opencl_failed(c, after_copies(c, b->copied), "queueing", e));
 	b->used = c->launched + 1;
 	return 0;
 }

@@ -290,6 +290,7 @@ int rt_download(struct dev *d, void *dst, struct dev_ref src, size_t n, struct e
 int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, struct err *e);
 int rt_download_end(struct dev *d, struct err *e);
 int rt_downloaded(struct rt *c, struct err *e); /* the same */
+int rt_meet(struct dev *d, struct err *e);
 bool rt_pin(struct dev *d, void *p, size_t n);
 void rt_unpin(struct dev *d, void *p);
 void rt_pins_release(struct rt *c, bool well); /* well: the driver can still be told */

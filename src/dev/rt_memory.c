@@ -287,14 +287,21 @@ static int keep_for_download(struct rt *c, const struct rt_block *b, struct err 
 	return c->down.b == b && c->down.asked < c->down.n ? rt_downloaded(c, e) : 0;
 }
 
+/* What the compute stream gets waits for transfer number `copied`, and for all others so far. */
+static int after_copies(struct rt *c, uint64_t copied, struct err *e)
+{
+	if (copied <= c->seen)
+		return 0;
+	TRY(rt_failed(c, c->f->event_record(c->copy_event, c->copy), "queueing", e));
+	TRY(rt_failed(c, c->f->stream_wait(c->compute, c->copy_event, 0), "queueing", e));
+	c->seen = c->copies;
+	return 0;
+}
+
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
 {
 	TRY(keep_for_download(c, b, e));
-	if (b->copied > c->seen) {
-		TRY(rt_failed(c, c->f->event_record(c->copy_event, c->copy), "queueing", e));
-		TRY(rt_failed(c, c->f->stream_wait(c->compute, c->copy_event, 0), "queueing", e));
-		c->seen = c->copies;
-	}
+	TRY(after_copies(c, b->copied, e));
 	b->used = c->launched + 1;
 	b->named = c->order + 1;
 	return 0;
@@ -305,16 +312,30 @@ int rt_use(struct rt *c, const struct dev_buf *buf, struct err *e)
 	return buf ? rt_use_block(c, rt_block_of(buf), e) : 0;
 }
 
-/* What the copy stream gets waits for kernels that use the block and may still run: not for those
- * behind them, where it has been told to wait before they were queued. */
-static int after_kernels(struct rt *c, const struct rt_block *b, struct err *e)
+/* What the copy stream gets waits for work number `used`, if that may still run: not for what is
+ * behind it, where it has been told to wait before that was queued. */
+static int after_work(struct rt *c, uint64_t used, struct err *e)
 {
-	if (b->used <= c->finished || b->used <= c->ordered)
+	if (used <= c->finished || used <= c->ordered)
 		return 0;
 	TRY(rt_failed(c, c->f->event_record(c->compute_event, c->compute), "queueing", e));
 	TRY(rt_failed(c, c->f->stream_wait(c->copy, c->compute_event, 0), "queueing", e));
 	c->ordered = c->launched;
 	return 0;
+}
+
+static int after_kernels(struct rt *c, const struct rt_block *b, struct err *e)
+{
+	return after_work(c, b->used, e);
+}
+
+int rt_meet(struct dev *d, struct err *e)
+{
+	struct rt *c = d->priv;
+	TRY(rt_enter(c, e));
+	TRY(rt_flush(c, e));
+	TRY(after_copies(c, c->copies, e));
+	return after_work(c, c->launched, e);
 }
 
 /* The next piece of pinned memory, when what was in it has left. */

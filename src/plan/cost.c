@@ -126,10 +126,11 @@ static double layer_mean(const struct pipe *q, int n, int passes, double cold, d
 }
 
 /* One device's time for one microbatch of `passes` through one chunk, on average. */
-static double device_forward(const struct cost_row *r, const struct pipe *q, int device, int v,
-			     int n, int passes)
+static double device_forward(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			     int device, int v, int n, int passes)
 {
-	double s = n * layer_mean(q, n, passes, r->f[device], r->warm_f[device]);
+	double s = n * layer_mean(q, n, passes, r->f[device], r->warm_f[device]) +
+		   r->forwards * cost_fetch(c, r, q, device, n, false);
 
 	if (v == 0)
 		s += r->ef[device];
@@ -138,12 +139,14 @@ static double device_forward(const struct cost_row *r, const struct pipe *q, int
 	return s;
 }
 
-static double device_backward(const struct cost_row *r, const struct pipe *q, int device, int v,
-			      int n, int passes, bool recompute)
+static double device_backward(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			      int device, int v, int n, int passes, bool recompute)
 {
 	const double f = layer_mean(q, n, passes, r->f[device], r->warm_f[device]),
 		     b = layer_mean(q, n, passes, r->b[device], r->warm_b[device]);
-	double s = n * (recompute ? b + f / r->forwards : b);
+	double s = n * (recompute ? b + f / r->forwards : b) +
+		   cost_fetch(c, r, q, device, n, true) +
+		   (recompute ? cost_fetch(c, r, q, device, n, false) : 0);
 
 	if (v == 0)
 		s += r->eb[device];
@@ -268,8 +271,8 @@ static double group_time(const struct cost *c, const struct cost_row *r, const s
 	for (int i = 0; i < g->members; i++) {
 		const struct plan_member *m = &g->member[i];
 		const struct cost_row *mr = cost_row_of(c, r, m->microbatch);
-		double f = device_forward(mr, q, m->device, v, n, m->microbatches);
-		double b = device_backward(mr, q, m->device, v, n, m->microbatches,
+		double f = device_forward(c, mr, q, m->device, v, n, m->microbatches);
+		double b = device_backward(c, mr, q, m->device, v, n, m->microbatches,
 					   q->stage[stage].recompute);
 		if (m->microbatches == 0)
 			continue;
@@ -295,7 +298,7 @@ double cost_forward(const struct cost *c, const struct cost_row *r, const struct
 
 	if (q->stage[stage].group)
 		return group_time(c, r, q, stage, chunk, true, NULL);
-	return device_forward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
+	return device_forward(c, r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
 			      q->microbatches);
 }
 
@@ -306,7 +309,7 @@ double cost_backward(const struct cost *c, const struct cost_row *r, const struc
 
 	if (q->stage[stage].group)
 		return group_time(c, r, q, stage, chunk, false, NULL);
-	return device_backward(r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
+	return device_backward(c, r, q, q->stage[stage].device, v, q->first[v + 1] - q->first[v],
 			       q->microbatches, q->stage[stage].recompute);
 }
 
@@ -392,8 +395,8 @@ static struct play_route route_between(const struct cost *c, const struct cost_r
 
 /* The most work of a member of a played group; *through_p: the least time in which a microbatch
  * passes chunk 0 both ways. */
-static double members_bound(const struct cost_row *r, const struct pipe *q, int k,
-			    double *through_p)
+static double members_bound(const struct cost *c, const struct cost_row *r, const struct pipe *q,
+			    int k, double *through_p)
 {
 	const struct plan_stage *g = q->stage[k].group;
 	double most = 0;
@@ -407,8 +410,8 @@ static double members_bound(const struct cost_row *r, const struct pipe *q, int 
 			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v],
 			    d = g->member[i].device;
 			const int passes = g->member[i].microbatches;
-			double s = device_forward(r, q, d, v, n, passes) +
-				   device_backward(r, q, d, v, n, passes, q->stage[k].recompute);
+			double s = device_forward(c, r, q, d, v, n, passes) +
+				   device_backward(c, r, q, d, v, n, passes, q->stage[k].recompute);
 			all += s;
 			if (ch == 0)
 				*through_p = fmin(*through_p, s);
@@ -429,7 +432,7 @@ double cost_bound(const struct cost *c, const struct cost_row *r, const struct p
 	for (int k = 0; k < q->stages; k++) {
 		double work = 0, through = 0;
 		if (cost_is_played(q, k)) {
-			work = members_bound(r, q, k, &through);
+			work = members_bound(c, r, q, k, &through);
 		} else {
 			for (int ch = 0; ch < q->chunks; ch++) {
 				double s = cost_forward(c, r, q, k, ch) +
@@ -538,14 +541,6 @@ static void fill_uploads(const struct cost *c, const struct pipe *q, int stage, 
 		to[i] = cost_gathered_gib(c->p, q, i * q->stages + stage) * GIB * c->copy[device];
 }
 
-/* Seconds to copy a byte, as a large message has it. */
-static double copy_of(const struct cost *c, const struct curve *k)
-{
-	const int m = k->n > 1 ? k->n : 1;
-	return curve_at(k, m) / 1e3 /
-	       ((double)m * c->p->sequence_len * c->p->hidden * c->p->wire_bytes);
-}
-
 /* The sums of the gradients of played groups: scatter[stages * chunks], then reduce[..], then the
  * times in which the stages' groups gather values behind STEP [stages], and those of their chunks
  * [stages * chunks]. */
@@ -563,9 +558,9 @@ static int fill_sums(struct cost *c, const struct pipe *q, struct err *e)
 		return nomem(e);
 	memset(c->sums, 0, (3 * all + (size_t)q->stages) * sizeof *c->sums);
 	for (size_t i = 0; i < n; i++) {
-		c->copy[i] = copy_of(c, &c->p->device[i].copy_ms);
-		c->copy[n + i] = copy_of(c, c->p->device[i].on_host ? &c->p->device[i].copy_ms
-								    : &c->p->device[i].download_ms);
+		const struct profile_device *d = &c->p->device[i];
+		c->copy[i] = cost_copy_s(c, &d->copy_ms);
+		c->copy[n + i] = cost_copy_s(c, d->on_host ? &d->copy_ms : &d->download_ms);
 	}
 	for (int k = 0; k < q->stages; k++)
 		most = cost_members(q, k) > most ? cost_members(q, k) : most;
@@ -626,8 +621,8 @@ static void pass_means(const struct cost *c, const struct cost_row *r, const str
 			const struct cost_row *mr = cost_row_of(c, r, q->pass[k]);
 			if (c->place[k] != i)
 				continue;
-			f[ch] += device_forward(mr, q, d, ch, n, count) / count;
-			b[ch] += device_backward(mr, q, d, ch, n, count, q->stage[0].recompute) /
+			f[ch] += device_forward(c, mr, q, d, ch, n, count) / count;
+			b[ch] += device_backward(c, mr, q, d, ch, n, count, q->stage[0].recompute) /
 				 count;
 		}
 	}
@@ -655,8 +650,8 @@ static void fill_member(const struct cost *c, const struct cost_row *r, const st
 		if (cost_is_played(q, k)) {
 			int v = ch * q->stages + k, n = q->first[v + 1] - q->first[v];
 			const int passes = g->member[i].microbatches;
-			f[ch] = device_forward(r, q, d, v, n, passes);
-			b[ch] = device_backward(r, q, d, v, n, passes, q->stage[k].recompute);
+			f[ch] = device_forward(c, r, q, d, v, n, passes);
+			b[ch] = device_backward(c, r, q, d, v, n, passes, q->stage[k].recompute);
 		} else {
 			f[ch] = cost_forward(c, r, q, k, ch);
 			b[ch] = cost_backward(c, r, q, k, ch);

@@ -62,6 +62,8 @@
  * Where the microbatches of the only stage have several sizes, f and b of a member are the means of
  * those that it runs, and its memory is that of the largest.
  *
+ * Experts in the memory of the host (offload: experts) travel in every pass, cost_fetch().
+ *
  * The order `exact` of sums keeps sum_held() more gradients of what is trained. */
 #ifndef HS_PLAN_COST_H
 #define HS_PLAN_COST_H

@@ -76,6 +76,40 @@ double cost_offloaded_experts(const struct cost *c, int device, int n)
 	return cost_offloads(c, device, OFFLOAD_EXPERTS) ? fmax(all - slots, 0) : 0;
 }
 
+double cost_copy_s(const struct cost *c, const struct curve *k)
+{
+	const int m = k->n > 1 ? k->n : 1;
+	return curve_at(k, m) / 1e3 /
+	       ((double)m * c->p->sequence_len * c->p->hidden * c->p->wire_bytes);
+}
+
+/* What the products of a layer's experts take of a pass: as measured, else by their parameters. */
+static double products_s(const struct profile *p, const struct cost_row *r, int device, bool back)
+{
+	const struct profile_device *d = &p->device[device];
+	const struct curve *is = back ? &d->experts_backward_ms : &d->experts_forward_ms;
+	const double own = p->top_k * p->expert_parameters,
+		     rest = p->parameters_per_layer - p->experts * p->expert_parameters;
+	if (is->given)
+		return curve_at(is, r->m) / 1e3;
+	return own > 0 ? (back ? r->b[device] : r->f[device] / r->forwards) * own / (own + rest)
+		       : 0;
+}
+
+double cost_fetch(const struct cost *c, const struct cost_row *r, const struct pipe *q, int device,
+		  int n, bool back)
+{
+	const struct profile *p = c->p;
+	const int all = n * q->chunks;
+	if (!cost_offloads(c, device, OFFLOAD_EXPERTS) || !(p->expert_gib > 0) || !n)
+		return 0;
+	const double tokens = (double)r->m * p->sequence_len,
+		     chosen = p->experts ? 1 - pow(1 - (double)p->top_k / p->experts, tokens) : 1,
+		     gone = cost_offloaded_experts(c, device, all) / all,
+		     bring = chosen * gone * GIB * cost_copy_s(c, &p->device[device].copy_ms);
+	return n * fmax(0, bring - products_s(p, r, device, back));
+}
+
 double cost_state_gib(const struct cost *c, const struct pipe *q, int stage)
 {
 	int largest, n = cost_layers(q, stage, &largest);

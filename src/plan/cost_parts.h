@@ -30,6 +30,13 @@ double cost_gathered_gib(const struct profile *p, const struct pipe *q, int v);
 bool cost_offloads(const struct cost *c, int device, unsigned what);
 /* What n layers have less on a device whose experts are offloaded: all but the slots. */
 double cost_offloaded_experts(const struct cost *c, int device, int n);
+/* Seconds to copy a byte, as a large message has it. */
+double cost_copy_s(const struct cost *c, const struct curve *k);
+/* Seconds that a pass of a chunk of n layers waits for experts from the memory of its host: those
+ * that its tokens choose, but for the share that is in slots, as far as they take longer than the
+ * products that they come beside. As if all experts were chosen equally often. */
+double cost_fetch(const struct cost *c, const struct cost_row *r, const struct pipe *q, int device,
+		  int n, bool back);
 /* Of all that is trained in a stage: gradients, optimizer states, float32 copies. */
 double cost_state_gib(const struct cost *c, const struct pipe *q, int stage);
 /* What member i of a stage's group loses of its computing to its own messages, where it is a

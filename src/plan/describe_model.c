@@ -137,6 +137,9 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	p->embedding_parameters = table;
 	p->head_parameters = (double)c->hidden + (c->tied ? 0 : table);
 	p->layer_gib = (p->parameters_per_layer * bytes + lora * 4 - saved) / GIB;
+	p->experts = (int)c->experts;
+	p->top_k = (int)c->top_k;
+	p->expert_parameters = c->experts ? 3.0 * (double)c->hidden * (double)c->intermediate : 0;
 	if (c->experts && d->adapter != ADAPTER_NONE)
 		p->expert_gib = (double)(c->layers - c->dense_layers) / (double)c->layers *
 				model_expert_bytes(c, d->adapter == ADAPTER_QLORA, true,

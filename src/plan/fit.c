@@ -26,6 +26,7 @@ static const struct key single[] = {
 	{ "'optimizer: adamw_8bit'", EIGHT_BIT, 0 },
 	{ "'shard: optimizer'", SHARE_STATE, 0 },
 	{ "'offload: [optimizer]'", 0, OFFLOAD_OPTIMIZER },
+	{ "'offload: [experts]'", 0, OFFLOAD_EXPERTS },
 	{ "'offload: [activations]'", 0, OFFLOAD_ACTIVATIONS },
 	{ "'shard: parameters'", SHARE_ALL, 0 },
 	{ "'offload: [parameters]'", 0, OFFLOAD_PARAMETERS },
@@ -112,6 +113,7 @@ static bool applies(const struct key *k, const struct profile *p, const struct p
 	       (!(k->what & EIGHT_BIT) || has_large_moments(p)) &&
 	       (!(k->what & SHARE_STATE) || in_groups(plan, is_whole)) &&
 	       (!(k->what & SHARE_ALL) || in_groups(plan, is_half)) &&
+	       (!(k->offload & OFFLOAD_EXPERTS) || p->expert_gib > 0) &&
 	       (!k->offload || (plan_can_offload(p) && (k->offload & ~plan->offload)));
 }
 
@@ -223,6 +225,7 @@ static int host_over_error(const struct profile *p, const struct plan *plan, str
 		p->host[d->host].name, d->id, plan->over_gib, d->host_memory_gib,
 		plan->offload & OFFLOAD_PARAMETERS  ? "parameters"
 		: plan->offload & OFFLOAD_OPTIMIZER ? "optimizer"
+		: plan->offload & OFFLOAD_EXPERTS   ? "experts"
 						    : "activations");
 }
 

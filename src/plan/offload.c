@@ -54,7 +54,11 @@ unsigned plan_offload_at(const struct profile *p, int k)
 					 0 };
 	static const unsigned adapters[] = { OFFLOAD_ACTIVATIONS, OFFLOAD_PARAMETERS,
 					     OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS, 0 };
-	return cost_trains_all(p) ? full[k] : adapters[k];
+	static const unsigned experts[] = {
+		OFFLOAD_EXPERTS,    OFFLOAD_EXPERTS | OFFLOAD_ACTIVATIONS,    OFFLOAD_ACTIVATIONS,
+		OFFLOAD_PARAMETERS, OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS, 0
+	};
+	return cost_trains_all(p) ? full[k] : p->expert_gib > 0 ? experts[k] : adapters[k];
 }
 
 void plan_offload_text(unsigned offload, char *out, size_t n)

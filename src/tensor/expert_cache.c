@@ -14,6 +14,7 @@ struct cached {
 	size_t data, scales;
 	struct slot *slot; /* NULL: not on the device */
 	uint64_t uses, last;
+	bool wanted, ahead; /* marked; it came before it was needed */
 };
 
 struct slot {
@@ -114,15 +115,27 @@ static int add_slot(struct expert_cache *c, const struct cached *k, struct slot 
 	return 0;
 }
 
-/* The slot of the matrix that was used least. */
-static struct slot *give_up(struct expert_cache *c)
+static bool is_before(const struct cached *a, const struct cached *b)
 {
-	struct slot *least = c->slot[0];
-	for (size_t i = 1; i < c->slots; i++) {
-		const struct cached *a = c->slot[i]->of->cached, *b = least->of->cached;
-		if (a->uses < b->uses || (a->uses == b->uses && a->last < b->last))
+	if (a->wanted != b->wanted)
+		return b->wanted;
+	return a->uses < b->uses || (a->uses == b->uses && a->last < b->last);
+}
+
+/* The slot of the matrix that was used least; NULL: `spared` ones alone are left, which are marked
+ * or what the last product reads. */
+static struct slot *give_up(struct expert_cache *c, bool spared)
+{
+	struct slot *least = NULL;
+	for (size_t i = 0; i < c->slots; i++) {
+		const struct cached *a = c->slot[i]->of->cached;
+		if (spared && (a->wanted || a->last == c->clock))
+			continue;
+		if (!least || is_before(a, least->of->cached))
 			least = c->slot[i];
 	}
+	if (!least)
+		return NULL;
 	struct param *was = least->of;
 	was->cached->slot = NULL;
 	was->w.data = was->w.absmax = DEV_NONE;
@@ -138,6 +151,21 @@ static void forget(struct expert_cache *c)
 		c->entry[i]->uses /= 2;
 }
 
+/* Into a slot that is free. */
+static int fill(struct expert_cache *c, struct slot *s, struct param *p, struct err *e)
+{
+	struct cached *k = p->cached;
+	s->of = p;
+	k->slot = s;
+	p->w.data = DEV_REF(s->data, 0);
+	p->w.absmax = k->scales ? DEV_REF(s->scales, 0) : DEV_NONE;
+	c->counts.bytes += k->data + k->scales;
+	TRY(dev_upload(p->w.data, k->home->host, k->data, e));
+	return k->scales ? dev_upload(p->w.absmax, (const char *)k->home->host + k->data, k->scales,
+				      e)
+			 : 0;
+}
+
 int expert_cache_bring(struct param *p, struct err *e)
 {
 	struct cached *k = p->cached;
@@ -146,22 +174,38 @@ int expert_cache_bring(struct param *p, struct err *e)
 	forget(c);
 	k->uses++;
 	k->last = ++c->clock;
-	if (k->slot) {
+	k->wanted = false;
+	if (k->slot && !k->ahead)
 		c->counts.hits++;
+	else
+		c->counts.misses++;
+	k->ahead = false;
+	if (k->slot)
 		return 0;
-	}
 	TRY(add_slot(c, k, &s, e));
-	s = s ? s : give_up(c);
-	s->of = p;
-	k->slot = s;
-	p->w.data = DEV_REF(s->data, 0);
-	p->w.absmax = k->scales ? DEV_REF(s->scales, 0) : DEV_NONE;
-	c->counts.misses++;
-	c->counts.bytes += k->data + k->scales;
-	TRY(dev_upload(p->w.data, k->home->host, k->data, e));
-	return k->scales ? dev_upload(p->w.absmax, (const char *)k->home->host + k->data, k->scales,
-				      e)
-			 : 0;
+	return fill(c, s ? s : give_up(c, false), p, e);
+}
+
+bool expert_cache_has(const struct param *p) { return p->cached->slot != NULL; }
+void expert_cache_want(struct param *p) { p->cached->wanted = true; }
+
+int expert_cache_ahead(struct param *p, struct err *e)
+{
+	struct cached *k = p->cached;
+	struct expert_cache *c = k->cache;
+	struct slot *s;
+	if (k->slot)
+		return 0;
+	TRY(add_slot(c, k, &s, e));
+	s = s ? s : give_up(c, true);
+	if (!s)
+		return 0;
+	const int busy = dev_busy(c->dev, e);
+	if (busy < 0)
+		return busy;
+	k->ahead = true;
+	c->counts.beside += busy ? k->data + k->scales : 0;
+	return fill(c, s, p, e);
 }
 
 struct expert_counts expert_cache_counts(const struct expert_cache *c)

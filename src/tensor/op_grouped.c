@@ -2,7 +2,9 @@
 /* op_grouped.c - the linear layers of the experts, each over its own rows: as many products as
  * there are experts with rows, each one the op linear on a part of x and y. So adapters, biases and
  * 4-bit weights are those of op_linear.c, and a weight in 4 bits is expanded only where rows
- * arrived. */
+ * arrived. Of experts in the memory of the host those are computed first that are on the device,
+ * and the next one comes while a product runs: the order changes no result, each has its own
+ * rows. */
 #include "tensor/routing.h"
 
 #include "base/err.h"
@@ -13,6 +15,12 @@ struct how {
 	struct grouped g;
 	const struct routing *routing;
 	struct dev_ref at; /* (M,2): the places in the order of the rows; or NONE */
+};
+
+/* The experts that have rows, in the order of their products. */
+struct turns {
+	int64_t *expert, n;
+	int64_t next; /* none before it is missing on the device */
 };
 
 /* One expert. */
@@ -54,8 +62,61 @@ static int order_places(struct tape *t, struct how *h, struct err *e)
 	return dev_launch(t->dev, K_gather_rows, DT_F32, a, e);
 }
 
+static struct param *matrix(const struct how *h, int64_t expert) { return h->g.expert[expert].w; }
+
+static int64_t rows_at(const struct how *h, int64_t x)
+{
+	return h->routing->first[x + 1] - h->routing->first[x];
+}
+
+/* Those that are on the device first, then the longest. */
+static bool is_sooner(const struct how *h, int64_t a, int64_t b)
+{
+	const bool has[2] = { expert_cache_has(matrix(h, a)), expert_cache_has(matrix(h, b)) };
+	return has[0] != has[1] ? has[0] : rows_at(h, a) > rows_at(h, b);
+}
+
+/* `reads`: products read the matrices, not adapters alone. */
+static int take_turns(struct tape *t, const struct how *h, bool reads, struct turns *v,
+		      struct err *e)
+{
+	const int64_t experts = h->routing->experts;
+	const bool cached = reads && matrix(h, 0)->cached;
+	*v = (struct turns){ .expert = arena_alloc(t->host, (size_t)experts * sizeof *v->expert) };
+	if (!v->expert)
+		return err_nomem(e, (size_t)experts * sizeof *v->expert, "the order of experts");
+	for (int64_t x = 0; x < experts; x++) {
+		int64_t at = v->n;
+		if (!rows_at(h, x))
+			continue;
+		for (v->n++; cached && at > 0 && is_sooner(h, x, v->expert[at - 1]); at--)
+			v->expert[at] = v->expert[at - 1];
+		v->expert[at] = x;
+		if (cached)
+			expert_cache_want(matrix(h, x));
+	}
+	v->next = cached ? 0 : v->n;
+	return 0;
+}
+
+/* Before and behind the product number i. */
+static int bring(struct tape *t, const struct how *h, struct turns *v, int64_t i, struct err *e)
+{
+	struct param *w = matrix(h, v->expert[i]);
+	TRY(w->cached ? expert_cache_bring(w, e) : 0);
+	while (v->next < v->n && (v->next <= i || expert_cache_has(matrix(h, v->expert[v->next]))))
+		v->next++;
+	return v->next < v->n ? dev_meet(t->dev, e) : 0;
+}
+
+static int bring_next(const struct how *h, const struct turns *v, struct err *e)
+{
+	return v->next < v->n ? expert_cache_ahead(matrix(h, v->expert[v->next]), e) : 0;
+}
+
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
+	struct turns v;
 	struct how *h = (struct how *)n->a.of;
 	const struct routing *r = h->routing;
 	struct part *part = arena_alloc(t->host, (size_t)r->experts * sizeof *part);
@@ -63,12 +124,11 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 		return err_nomem(e, (size_t)r->experts * sizeof *part, "the parts of experts");
 	n->parts = part;
 	TRY(order_places(t, h, e));
-	for (int64_t x = 0; x < r->experts; x++) {
+	TRY(take_turns(t, h, true, &v, e));
+	for (int64_t i = 0; i < v.n; i++) {
+		const int64_t x = v.expert[i], rows = rows_at(h, x);
 		const struct linear_part *l = &h->g.expert[x];
-		const int64_t rows = r->first[x + 1] - r->first[x];
 		struct lora lora = h->g.adapters ? l->lora : (struct lora){ 0 };
-		if (!rows)
-			continue;
 		lora.dropout = h->g.dropout;
 		lora.at = h->at;
 		lora.at.off += lora.at.buf ? (size_t)r->first[x] * 8 : 0;
@@ -79,9 +139,11 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 							   &part[x].x, l->w, l->bias, &lora,
 							   rng_fold(h->g.key, (uint64_t)x), NULL),
 						   .y = &part[x].y };
-		int rc = l->w->cached ? expert_cache_bring(l->w, e) : 0;
+		int rc = bring(t, h, &v, i, e);
 		if (rc >= 0)
 			rc = op_linear.forward(t, &part[x].node, e);
+		if (rc >= 0)
+			rc = bring_next(h, &v, e);
 		if (rc < 0)
 			return err_prefix(e, "expert %lld", (long long)x);
 	}
@@ -94,14 +156,15 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	const struct routing *r = h->routing;
 	struct part *part = n->parts;
 	struct tensor *x = n->a.x[0], *dx = NULL;
+	struct turns v;
 	int acc = 0;
 	if (x->needs_grad)
 		TRY(tape_grad(t, x, &dx, &acc, e));
-	for (int64_t i = 0; i < r->experts; i++) {
-		const int64_t rows = r->first[i + 1] - r->first[i];
+	const bool reads = dx || h->g.expert[0].lora.m;
+	TRY(take_turns(t, h, reads, &v, e));
+	for (int64_t at = 0; at < v.n; at++) {
+		const int64_t i = v.expert[at], rows = rows_at(h, i);
 		struct part *p = &part[i];
-		if (!rows)
-			continue;
 		p->dy = rows_of(n->y->grad, r->first[i], rows);
 		p->y.grad = &p->dy;
 		if (dx) {
@@ -110,11 +173,11 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 			p->x.grad_written = acc;
 		}
 		struct dmem_mark k = dmem_mark(t->scratch);
-		struct param *w = h->g.expert[i].w;
-		const bool reads = dx || h->g.expert[i].lora.m;
-		int rc = reads && w->cached ? expert_cache_bring(w, e) : 0;
+		int rc = reads ? bring(t, h, &v, at, e) : 0;
 		if (rc >= 0)
 			rc = op_linear.backward(t, &p->node, e);
+		if (rc >= 0)
+			rc = bring_next(h, &v, e);
 		if (rc < 0)
 			return err_prefix(e, "expert %lld", (long long)i);
 		dmem_back(t->scratch, k);

@@ -36,6 +36,7 @@ struct weights_in {
 	const struct weights_in_options *o; /* until weights_in_open returns */
 	struct model_file *own;
 	struct entry *entry;
+	struct entry **sorted; /* [n] by name */
 	size_t n;
 	char dir[3072];
 	int held;
@@ -164,10 +165,9 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->h.name, (*y)->h.name);
 }
 
-static int check_names(const struct weights_in *w, struct err *e)
+static int sort_names(struct weights_in *w, struct err *e)
 {
-	const struct entry **v = mem_array(w->n + 1, sizeof *v);
-	const char *twice = NULL;
+	struct entry **v = w->sorted = mem_array(w->n + 1, sizeof *v);
 	if (!v)
 		return err_nomem(e, w->n * sizeof *v, "the list of parameters");
 	for (size_t i = 0; i < w->n; i++)
@@ -175,14 +175,13 @@ static int check_names(const struct weights_in *w, struct err *e)
 	qsort(v, w->n, sizeof *v, by_name);
 	for (size_t i = 1; i < w->n; i++)
 		if (!strcmp(v[i - 1]->h.name, v[i]->h.name))
-			twice = v[i]->h.name;
-	mem_free(v);
-	return twice ? err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: %s twice", twice) : 0;
+			return err_set(e, ERR_PROTOCOL, "WEIGHTS_OFFER: %s twice", v[i]->h.name);
+	return 0;
 }
 
 /* Only what this worker's layers have, in their shapes, each once: so a coordinator cannot make it
  * store anything else. */
-static int check_offer(const struct weights_in *w, struct err *e)
+static int check_offer(struct weights_in *w, struct err *e)
 {
 	const struct plan_message *p = w->o->plan;
 	const struct weight_source shapes = source_random(&p->cfg);
@@ -200,7 +199,7 @@ static int check_offer(const struct weights_in *w, struct err *e)
 				       h->name, (long long)h->shape[0], (long long)h->shape[1],
 				       (long long)t.shape[0], (long long)t.shape[1]);
 	}
-	return check_names(w, e);
+	return sort_names(w, e);
 }
 
 /* What is missing must fit into the cache, by its limit and by the disk, before it is asked for. */
@@ -383,18 +382,23 @@ void weights_in_close(struct weights_in *w)
 	hashes_close(w->known);
 	model_file_close(w->own);
 	cache_release(w->dir, w->held, w->limit);
+	mem_free(w->sorted);
 	mem_free(w->entry);
 	mem_free(w);
 }
 
 /* ---- the source ---- */
 
+static int is_named(const void *name, const void *entry)
+{
+	const struct entry *const *t = entry;
+	return strcmp(name, (*t)->h.name);
+}
+
 static struct entry *entry_of(struct weights_in *w, const char *name)
 {
-	for (size_t i = 0; i < w->n; i++)
-		if (!strcmp(w->entry[i].h.name, name))
-			return &w->entry[i];
-	return NULL;
+	struct entry **t = bsearch(name, w->sorted, w->n, sizeof *t, is_named);
+	return t ? *t : NULL;
 }
 
 static int bytes_of(struct weights_in *w, const char *name, struct entry **t_p,

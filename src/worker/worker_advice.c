@@ -46,8 +46,10 @@ uint64_t worker_beyond_buffers(const struct worker *w)
 
 void worker_say_moved(const struct worker *w)
 {
-	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved,
-		       beside = w->sum.gather.beside + w->sum.hosted.beside + w->park.beside;
+	const struct expert_counts x = expert_cache_counts(w->model.experts);
+	const uint64_t moved = w->sum.gather.moved + w->sum.hosted.moved + w->park.moved + x.bytes,
+		       beside = w->sum.gather.beside + w->sum.hosted.beside + w->park.beside +
+				x.beside;
 	if (moved)
 		log_info("offload: %.1f MiB between the memories of device and host, %.0f %% of "
 			 "them beside computing",
