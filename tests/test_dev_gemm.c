@@ -93,6 +93,8 @@ static void one(struct tensors *ts, const struct shape *s, int trans, int pad, e
 
 /* Sizes of real models, each run once: sums over a vocabulary of 49,152, rows of 152,064. */
 static const struct shape real_sizes[] = { { 3, 17, 49152 }, { 2, 152064, 8 } };
+/* A few rows of a large matrix, as experts have them (dev_cpu_gemm.c, is_flat). */
+static const struct shape flat = { 19, 1031, 517 };
 
 static bool computes(struct dev *d, enum dtype t) { return dev_has(d, K_swiglu_fwd, t); }
 
@@ -126,6 +128,8 @@ static int all(struct dev *d, const char *label)
 		for (size_t s = 0; s < ARRAY_LEN(real_sizes) && p < 2; s++)
 			one(&ts, &real_sizes[s], p ? 3 : 2, 0, pairs[p][0], pairs[p][1],
 			    p ? -0.5f : 1, p ? 1 : 0, p > 0);
+		if (step == 1)
+			one(&ts, &flat, 2, 5, pairs[p][0], pairs[p][1], -0.5f, 0, false);
 		print_message("%s (error %.2f of tolerance, %s)\n", ts.failed ? "FAIL" : "ok",
 			      ts.worst, ts.worst_of);
 		failed += ts.failed;

@@ -14,6 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+	FLAT_ROWS = 128, /* of A, and from so many bytes of B on: run_flat() */
+	FLAT_BYTES = 1024 * 1024,
+	FLAT_DEPTH = 256
+};
+
 #define MAX_KEPT 512
 #define BUCKETS 1024
 
@@ -344,19 +350,11 @@ static void clear(const struct dev_gemm *g)
 		memset((char *)at(g->c) + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
 }
 
-int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
+/* By the library; its result goes to `to`. */
+static int run(struct cpu *c, const struct dev_gemm *g, void *to, struct err *e)
 {
 	int rc = 0;
 	const char *what = "matrix product";
-	if (!g->k || g->alpha == 0) {
-		if (g->beta == 0)
-			clear(g);
-		return 0;
-	}
-	if (g->m <= CPU_GEMV_ROWS && !g->ta && g->tb)
-		return c->isa->gemv(c, g) ? 0
-					  : err_nomem(e, (unsigned long long)(g->m * g->k * 4),
-						      "a matrix product");
 	const struct key k = key_of(g);
 	struct cpu_gemm *lib = c->gemm;
 	struct entry *x;
@@ -371,7 +369,7 @@ int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 	}
 	DNN(set_handle(x->a, at(g->a)));
 	DNN(set_handle(x->b, at(g->b)));
-	DNN(set_handle(x->c, at(g->c)));
+	DNN(set_handle(x->c, to));
 	if (x->pad)
 		DNN(set_handle(x->pad, lib->pad));
 	dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, x->a },
@@ -382,6 +380,48 @@ int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 	DNN(dnnl_stream_wait(lib->stream));
 out:
 	return rc;
+}
+
+/* A few rows of A and a large B, as experts have them. The library would bring B into another order
+ * first, which takes long against such a product; with the sides exchanged it reads B row by row.
+ * What it makes is then C transposed. */
+static bool is_flat(const struct dev_gemm *g)
+{
+	return !g->ta && g->tb && g->beta == 0 && g->m <= FLAT_ROWS && g->n >= 4 * g->m &&
+	       g->k >= FLAT_DEPTH && (size_t)(g->n * g->k) * dtype_size(g->ab_dtype) >= FLAT_BYTES;
+}
+
+static int run_flat(struct cpu *c, const struct dev_gemm *g, struct err *e)
+{
+	const size_t size = dtype_size(g->c_dtype);
+	void *turned = cpu_scratch(c, (size_t)(g->m * g->n) * size);
+	struct dev_gemm x = *g;
+	if (!turned)
+		return err_nomem(e, (unsigned long long)(g->m * g->n) * size, "a matrix product");
+	x.m = g->n;
+	x.n = g->m;
+	x.a = g->b;
+	x.b = g->a;
+	x.lda = g->ldb;
+	x.ldb = g->lda;
+	x.ldc = g->m;
+	TRY(run(c, &x, turned, e));
+	c->isa->transpose(c, at(g->c), turned, g->n, g->m, g->m, g->ldc, (int)size);
+	return 0;
+}
+
+int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
+{
+	if (!g->k || g->alpha == 0) {
+		if (g->beta == 0)
+			clear(g);
+		return 0;
+	}
+	if (g->m <= CPU_GEMV_ROWS && !g->ta && g->tb)
+		return c->isa->gemv(c, g) ? 0
+					  : err_nomem(e, (unsigned long long)(g->m * g->k * 4),
+						      "a matrix product");
+	return is_flat(g) ? run_flat(c, g, e) : run(c, g, at(g->c), e);
 }
 
 int cpu_gemm_name(struct cpu *c, const struct dev_gemm *g, const char **name_p, struct err *e)
