@@ -316,6 +316,8 @@ static const struct {
 	{ LORA "lora_target_modules: {a: 1}\n",
 	  "must be a word or a list of words, not a mapping" },
 	{ LORA "lora_target_modules: [[a]]\n", "must be a list of words" },
+	{ LEAST "shard_plan: [{id: {a: 1}, start: 0}]\n",
+	  "'id' must be a word or a list of words, not a mapping" },
 	{ LEAST "learning_rate: 0\n", "'learning_rate' is 0, it must be greater than 0" },
 	{ LEAST "learning_rate: -1e-4\n", "t.yaml:4: 'learning_rate' is -1e-4" },
 	{ LEAST "learning_rate: nan\n", "'learning_rate' must be a number, not 'nan'" },

@@ -301,7 +301,7 @@ static int set_from_yaml(const struct opt *r, void *obj, const struct yaml_node 
 	if (r->kind == OPT_LIST && v->kind == YAML_LIST)
 		return list_from_yaml(r, (struct opt_list *)((char *)obj + r->offset), v, where, a,
 				      e);
-	if (r->kind == OPT_LIST && v->kind == YAML_MAP && !strncmp(r->arg, "NAME=", 5))
+	if (r->kind == OPT_LIST && v->kind == YAML_MAP && r->arg && !strncmp(r->arg, "NAME=", 5))
 		return list_from_map(r, (struct opt_list *)((char *)obj + r->offset), v, where, a,
 				     e);
 	if (v->kind != YAML_SCALAR)
