@@ -285,6 +285,106 @@ static void too_small(void **state)
 	}
 }
 
+/* What the planner makes of the times that HeterMoE (arXiv 2504.03871) publishes, its figure 6 and
+ * table 3: how often as fast as the plan without overlap (DistEP), or with all experts on the old
+ * cards. `paper`: of its own plan with experts on both, from how busy both kinds are in it. Times
+ * are derived as in test_sched_experts.c; the six cards of a kind count as one. */
+struct published {
+	const char *what;
+	int layers, experts, batch;
+	double attention, expert, link; /* ms of a layer and microbatch, forward */
+	bool over_none;                 /* else over all experts on the old cards */
+	double paper;
+};
+
+static void make_published(const struct published *v, struct profile *p)
+{
+	static const char *const id[] = { "new", "old" };
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	buf_addf(&b,
+		 "{\"version\": 1, \"model\": {\"name\": \"mixture\", \"layers\": %d, \"hidden\": "
+		 "64, "
+		 "\"parameters_per_layer\": 1e8, \"parameters\": 9e8, \"experts\": %d, \"top_k\": "
+		 "2, "
+		 "\"expert_parameters\": 1e6}, \"sequence_len\": 128, \"dtype\": \"float32\", "
+		 "\"global_batch\": %d, \"devices\": [",
+		 v->layers, v->experts, v->batch);
+	for (int i = 0; i < 2; i++) {
+		/* attention is slow on the old ones; experts take 0.8 of their time on the new */
+		const double x = v->expert * (i ? 1 : 0.8), all = v->attention * (i ? 8 : 1) + x;
+		buf_addf(&b,
+			 "%s{\"id\": \"%s\", \"kind\": \"card\", \"host\": \"%s\", "
+			 "\"memory_gib\": 100, \"forward_ms\": {\"linear\": [%g, 0]}, "
+			 "\"backward_ms\": {\"linear\": [%g, 0]}, "
+			 "\"experts_forward_ms\": {\"linear\": [%g, 0]}, "
+			 "\"experts_backward_ms\": {\"linear\": [%g, 0]}, "
+			 "\"kept_gib\": {\"linear\": [0.01, 0]}}",
+			 i ? ", " : "", id[i], id[i], all, 2 * all, x, 2 * x);
+	}
+	buf_addf(&b,
+		 "], \"links\": [{\"hosts\": [\"new\", \"old\"], "
+		 "\"bandwidth_gbytes_per_s\": 1000, \"latency_ms\": %g}]}",
+		 v->link);
+	if (profile_read_text(p, b.p, b.n, "a profile", &e) < 0)
+		fail_msg("%s", e.msg);
+	buf_release(&b);
+}
+
+static double all_away_ms(const struct profile *p)
+{
+	const struct plan_options o = options();
+	struct buf b = BUF_INIT;
+	struct plan plan;
+	struct err e = { 0 };
+	buf_addf(&b,
+		 "{\"planner\": \"manual\", \"schedule\": \"gpipe\", \"stages\": [{\"layers\": [0, "
+		 "%d], \"homes\": 1, \"experts\": [",
+		 p->layers);
+	for (int x = 0; x < p->experts; x++)
+		buf_addf(&b, "%s1", x ? ", " : "");
+	buf_addf(&b, "], \"devices\": [{\"id\": \"new\", \"share\": 1}, {\"id\": \"old\", "
+		     "\"share\": 0}]}]}");
+	if (plan_read_text(p, &o, b.p, b.n, "a plan", &plan, &e) < 0 ||
+	    plan_simulate(p, &o, &plan, &e) < 0)
+		fail_msg("%s", e.msg);
+	const double ms = plan.simulated_ms;
+	buf_release(&b);
+	plan_release(&plan);
+	return ms;
+}
+
+static void published_by_the_planner(void **state)
+{
+	(void)state;
+	static const struct published all[] = {
+		{ "figure 6b, over all experts on the old", 3, 6, 3, 30, 40, 0, false, 1.10 },
+		{ "table 3, 8K, over none", 8, 24, 2, 32.5, 51.4, 8.0, true, 1.98 },
+		{ "table 3, 16K, over none", 8, 24, 2, 40.5, 45.2, 7.1, true, 2.00 },
+		{ "table 3, 8K, over all experts on the old", 8, 24, 2, 32.5, 51.4, 8.0, false,
+		  1.98 / 1.71 },
+		{ "table 3, 16K, over all experts on the old", 8, 24, 2, 40.5, 45.2, 7.1, false,
+		  2.00 / 1.935 },
+	};
+	printf("  %-45s %6s %6s\n", "HeterMoE, arXiv 2504.03871", "paper", "best");
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		const struct published *v = &all[i];
+		struct profile p;
+		struct plan plan;
+		make_published(v, &p);
+		find_best(&p, &plan);
+		const double none = 3.0 * v->layers * v->batch *
+				    (v->attention + v->expert + 2 * v->link),
+			     ours = (v->over_none ? none : all_away_ms(&p)) / plan.simulated_ms;
+		printf("  %-45s %6.2f %6.2f  %+.1f %%\n", v->what, v->paper, ours,
+		       100 * (ours / v->paper - 1));
+		assert_non_null(plan.stage[0].deal);
+		assert_true(ours > 0.9 * v->paper);
+		plan_release(&plan);
+		profile_release(&p);
+	}
+}
+
 static void bad_routing(void **state)
 {
 	(void)state;
@@ -317,10 +417,15 @@ static void bad_routing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(dealt_by_load),    cmocka_unit_test(routing_decides),
-		cmocka_unit_test(written_and_read), cmocka_unit_test(explained),
-		cmocka_unit_test(of_some_layers),   cmocka_unit_test(of_two_stages),
-		cmocka_unit_test(too_small),        cmocka_unit_test(bad_routing),
+		cmocka_unit_test(dealt_by_load),
+		cmocka_unit_test(routing_decides),
+		cmocka_unit_test(written_and_read),
+		cmocka_unit_test(explained),
+		cmocka_unit_test(of_some_layers),
+		cmocka_unit_test(of_two_stages),
+		cmocka_unit_test(too_small),
+		cmocka_unit_test(bad_routing),
+		cmocka_unit_test(published_by_the_planner),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
