@@ -216,12 +216,59 @@ static void same_bits_wherever_it_is_cut(void **state)
 	}
 }
 
+/* A slot expects of a microbatch as much as of the one before, by its size. Tensors are rounded up,
+ * so an estimate without room for that gives the last of them a block of its own. */
+static void a_slot_takes_one_block(void **state)
+{
+	enum { LEAST = 100, MOST = 160 };
+	static const char text[] = "input 600; linear 600; relu; linear 600; mse";
+	static float x[MOST * 600];
+	struct err e = { 0 };
+	struct dev *dev;
+	struct part part = { 0 };
+	int32_t row[MOST + 1];
+	(void)state;
+	struct model_config *cfg = mem_zalloc(sizeof *cfg);
+	json_t *j = json_pack("{s:s, s:s}", "model_type", "heteroshard", "blocks", text);
+	MUST(model_config_read(j, "m", cfg, &e));
+	json_decref(j);
+	MUST(dev_open("cpu", &dev, &e));
+	const struct weight_source src = source_random(cfg);
+	/* the front and its blocks, without the end */
+	const struct stage_options o = { .last = 2, .act = DT_F32, .recompute = true };
+	MUST(stage_build(&part.s, dev, cfg, &o, &src, &e));
+	slot_init(&part.sl, &part.s);
+	for (int i = 0; i <= MOST; i++)
+		row[i] = i;
+	for (int n = LEAST; n <= MOST; n++) {
+		const struct stage_batch b = { .n = n,
+					       .nseq = n,
+					       .nrows = n,
+					       .row = row,
+					       .start = row,
+					       .id = (const int32_t *)(const void *)x,
+					       .pos = row,
+					       .label = row,
+					       .train = true };
+		MUST(stage_begin(&part.sl, &b, &e));
+		MUST(stage_forward(&part.sl, &e));
+		if (n > LEAST)
+			assert_int_equal(part.sl.mem.nblock, 1);
+		stage_end(&part.sl);
+	}
+	slot_release(&part.sl);
+	stage_release(&part.s);
+	mem_free(cfg);
+	dev_close(dev);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_that_are_refused),
 		cmocka_unit_test(names_are_those_of_sequential),
 		cmocka_unit_test(same_bits_wherever_it_is_cut),
+		cmocka_unit_test(a_slot_takes_one_block),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

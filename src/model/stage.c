@@ -58,9 +58,12 @@ int stage_begin(struct slot *sl, const struct stage_batch *b, struct err *e)
 	int64_t layers = s->opt.last - s->opt.first;
 	stage_end(sl);
 	sl->b = *b;
-	if (b->train && s->kept_rows) /* as much as the last one of this stage, by its size */
-		dmem_expect(&sl->mem,
-			    (size_t)((double)s->kept_bytes * (double)b->n / (double)s->kept_rows));
+	if (b->train && s->kept_rows) { /* as much as the last one of this stage, by its size */
+		const double bytes = (double)s->kept_bytes * (double)b->n / (double)s->kept_rows;
+		/* and a little, because each tensor is rounded up: without it the last one would
+		 * need a block of its own */
+		dmem_expect(&sl->mem, (size_t)(bytes * (1 + 1.0 / 1024)) + 4096);
+	}
 	sl->h = arena_alloc(&sl->host, (size_t)(layers + 1) * sizeof *sl->h);
 	sl->tape = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->tape);
 	sl->mark = arena_alloc(&sl->host, (size_t)layers * sizeof *sl->mark);
