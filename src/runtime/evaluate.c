@@ -26,16 +26,8 @@ static int refer(struct slot *sl, struct stage_batch b, const struct microbatch 
 static int evaluate_microbatch(struct slot *sl, const struct microbatch *mb, uint64_t index,
 			       struct eval_result *r, double *sum, struct err *e)
 {
-	const struct stage_batch b = { .microbatch = index,
-				       .n = mb->n,
-				       .nseq = mb->nseq,
-				       .id = mb->id,
-				       .pos = mb->pos,
-				       .label = mb->label,
-				       .nrows = mb->nrows,
-				       .row = mb->row,
-				       .pairs = mb->pairs,
-				       .start = mb->start };
+	struct stage_batch b = runtime_batch(mb, index);
+	b.pairs = mb->pairs;
 	TRY(refer(sl, b, mb, e));
 	TRY(stage_begin(sl, &b, e));
 	TRY(stage_forward(sl, e));

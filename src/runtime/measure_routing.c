@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/source.h"
+#include "runtime/runtime.h"
 
 #include <string.h>
 
@@ -29,15 +30,7 @@ static int pass(struct routing_run *r, struct slot *sl, size_t k, double *picks,
 				    .picks = picks,
 				    .probability = r->probability,
 				    .balance = r->balance };
-	const struct stage_batch b = { .microbatch = k,
-				       .n = mb->n,
-				       .nseq = mb->nseq,
-				       .id = mb->id,
-				       .pos = mb->pos,
-				       .label = mb->label,
-				       .nrows = mb->nrows,
-				       .row = mb->row,
-				       .start = mb->start };
+	const struct stage_batch b = runtime_batch(mb, k);
 	TRY(stage_begin(sl, &b, e));
 	sl->sums = &sums;
 	if (!s->front)

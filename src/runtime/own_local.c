@@ -37,15 +37,7 @@ void own_local_close(struct own_local *l)
 
 int own_local_run(struct own_local *l, const struct microbatch *mb, float *y, struct err *e)
 {
-	const struct stage_batch b = { .n = mb->n,
-				       .nseq = mb->nseq,
-				       .first_row = mb->first_row,
-				       .nrows = mb->nrows,
-				       .row = mb->row,
-				       .id = mb->id,
-				       .pos = mb->pos,
-				       .label = mb->label,
-				       .start = mb->start };
+	const struct stage_batch b = runtime_batch(mb, 0);
 	TRY(stage_begin(&l->slot, &b, e));
 	TRY(stage_forward(&l->slot, e));
 	const size_t bytes = stage_bytes(&l->stage, b.n, l->stage.cfg.layers);

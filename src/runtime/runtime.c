@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/axolotl_chat.h"
+#include "data/batch.h"
 #include "runtime/adapter_fused.h"
 
 #include <math.h>
@@ -14,6 +15,20 @@
 #include <string.h>
 
 #define JINJA_FILE (1u << 20)
+
+struct stage_batch runtime_batch(const struct microbatch *mb, uint64_t index)
+{
+	return (struct stage_batch){ .microbatch = index,
+				     .n = mb->n,
+				     .nseq = mb->nseq,
+				     .first_row = mb->first_row,
+				     .nrows = mb->nrows,
+				     .row = mb->row,
+				     .id = mb->id,
+				     .pos = mb->pos,
+				     .label = mb->label,
+				     .start = mb->start };
+}
 
 int runtime_device(const char *spec, struct dev **d_p, struct err *e)
 {

@@ -14,6 +14,7 @@
 #include "model/stage.h"
 
 struct err;
+struct microbatch;
 
 /* Opens "backend[:index]", or the best there is for "auto" or NULL. */
 int runtime_device(const char *spec, struct dev **d_p, struct err *e);
@@ -44,6 +45,9 @@ int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
  * module of the stage its pair. */
 int runtime_load_adapter(struct stage *s, const struct peft_adapter *ad, const char *dir,
 			 struct err *e);
+
+/* A microbatch as a stage takes it, without training and preferences. */
+struct stage_batch runtime_batch(const struct microbatch *mb, uint64_t index);
 
 struct runtime_options {
 	const char *model;   /* folder or .gguf */
