@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import struct
 import sys
 
@@ -315,8 +316,14 @@ def stepped(**o):
     )
 
 
+def spoken():
+    """HELLO_PROTOCOL of this program."""
+    with open(os.path.join(HERE, "..", "..", "..", "src", "proto", "hello.h")) as f:
+        return int(re.search(r"HELLO_PROTOCOL = (\d+)", f.read()).group(1))
+
+
 def hello(**o):
-    out = u32(o.get("protocol", 12)) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
+    out = u32(o.get("protocol", spoken())) + u8(o.get("role", 1)) + u32(2) + u32(0) + u64(7)
     out += u64(o.get("epoch", 0)) + u64(o.get("run", 5))
     return out + text("model") + text("to") + text("host") + o.get("more", b"")
 
