@@ -1000,6 +1000,10 @@ static void a_stack_that_grew_is_one_block(void **state)
 	assert_int_equal(d->allocs, allocs);
 	assert_int_equal(m.nblock, 2);
 	assert_true(d->mem_used < 105000);
+	dmem_reset(&m);
+	/* what is larger than all of an empty stack takes its place */
+	assert_true(dmem_take(&m, 200000, &r[0][0], &e) >= 0);
+	assert_true(d->mem_used < 205000);
 	dmem_release(&m);
 	dev_close(d);
 }

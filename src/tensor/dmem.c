@@ -12,10 +12,16 @@ void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes)
 	*m = (struct dmem){ .dev = dev, .block_bytes = block_bytes };
 }
 
-void dmem_release(struct dmem *m)
+static void free_blocks(struct dmem *m)
 {
 	for (size_t i = 0; i < m->nblock; i++)
 		dev_free(m->block[i]);
+	m->nblock = 0;
+}
+
+void dmem_release(struct dmem *m)
+{
+	free_blocks(m);
 	for (size_t i = 0; i < ARRAY_LEN(m->panel); i++)
 		dev_free(m->panel[i]);
 	mem_free(m->block);
@@ -40,6 +46,10 @@ int dmem_take(struct dmem *m, size_t bytes, struct dev_ref *r_p, struct err *e)
 	while (m->now < m->nblock && m->block[m->now]->size - m->used < bytes) {
 		m->now++;
 		m->used = 0;
+	}
+	if (m->now == m->nblock && !m->bytes) { /* none was large enough, and none is in use */
+		free_blocks(m);
+		m->now = 0;
 	}
 	if (m->now == m->nblock)
 		TRY(add_block(m, bytes > m->block_bytes ? bytes : m->block_bytes, e));
@@ -81,9 +91,7 @@ struct dmem_mark dmem_mark(const struct dmem *m)
 static void join_blocks(struct dmem *m, size_t bytes)
 {
 	struct err ignored = { 0 };
-	for (size_t i = 0; i < m->nblock; i++)
-		dev_free(m->block[i]);
-	m->nblock = 0;
+	free_blocks(m);
 	m->divided = add_block(m, bytes, &ignored) < 0;
 }
 
