@@ -25,7 +25,7 @@
 #include "support/player.h"
 #include "support/tiny.h"
 #include "train/round.h"
-#include "engine/beat.h"
+#include "proto/beat.h"
 #include "worker/serve.h"
 #include "worker/weights_in.h"
 #include "proto/weights_blob.h"

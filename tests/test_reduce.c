@@ -4,7 +4,8 @@
  *
  * Every member must get the same bits; in the order `exact` those of the tree that is computed
  * here, in the order `fast` a sum within rounding of float64 and the same bits from run to run,
- * whatever the threads do when. A member that dies at any message ends the others with an error.
+ * whatever the threads do when. Every second member adds up as one with a card does, in rooms of
+ * its own (struct reduce_there). A member that dies at any message ends the others with an error.
  * Over MPI the members are ranks: the program starts itself under mpirun, and a rank that dies in
  * the middle of a sum ends all, by MPI's rules. */
 #include <math.h>
@@ -143,6 +144,7 @@ struct member {
 	uint64_t step;
 	struct sum_terms terms;
 	float *result; /* [count] */
+	float *room[PASSES];
 	size_t results;
 	bool delayed;
 	int advances; /* before it finishes */
@@ -364,13 +366,62 @@ static int take_result(void *ctx, size_t first, size_t count, const float *v, st
 	return 0;
 }
 
+/* ---- in rooms ---- */
+
+/* NaN, so that a room that was made for less is noticed. */
+static float *make_room(struct member *m, int k, size_t count)
+{
+	assert_true(k >= 0 && k < PASSES);
+	mem_free(m->room[k]);
+	m->room[k] = mem_array(count, sizeof(float));
+	for (size_t i = 0; m->room[k] && i < count; i++)
+		m->room[k][i] = NAN;
+	return m->room[k];
+}
+
+static int own_there(void *ctx, size_t k, size_t first, size_t count, int room, struct err *e)
+{
+	return own_numbers(ctx, k, first, count, make_room(ctx, room, count), e);
+}
+
+static int result_there(void *ctx, size_t first, size_t count, int room, struct err *e)
+{
+	const struct member *m = ctx;
+	return take_result(ctx, first, count, m->room[room], e);
+}
+
+static int send_there(void *ctx, int place, uint32_t number, int room, size_t count, struct err *e)
+{
+	const struct member *m = ctx;
+	return send_numbers(ctx, place, number, m->room[room], count, e);
+}
+
+static int receive_there(void *ctx, int place, uint32_t number, int room, size_t count,
+			 struct err *e)
+{
+	return receive_numbers(ctx, place, number, make_room(ctx, room, count), count, e);
+}
+
+static int add_there(void *ctx, int to, int from, size_t count, struct err *e)
+{
+	const struct member *m = ctx;
+	(void)e;
+	for (size_t i = 0; i < count; i++)
+		m->room[to][i] += m->room[from][i];
+	return 0;
+}
+
+static const struct reduce_there there = { own_there, result_there, send_there, receive_there,
+					   add_there };
+
 static void *be_member(void *ctx)
 {
 	struct member *m = ctx;
 	const struct sums *s = m->sums;
 	struct reduction r = { .how = m->how,
 			       .io = { own_numbers, take_result, send_numbers, receive_numbers,
-				       NULL, has_numbers, m, send_all, has_all, receive_all },
+				       NULL, has_numbers, m, send_all, has_all, receive_all,
+				       m->me % 2 ? &there : NULL },
 			       .terms = &m->terms,
 			       .me = m->me,
 			       .n = s->n,
@@ -390,6 +441,10 @@ static void *be_member(void *ctx)
 	if (m->rc >= 0)
 		m->rc = reduce_finish(&r, &m->e);
 	reduce_release(&r);
+	for (int k = 0; k < PASSES; k++) {
+		mem_free(m->room[k]);
+		m->room[k] = NULL;
+	}
 	sum_terms_release(&m->terms);
 	if (m->rc < 0)
 		leave(m); /* as a worker does: those that wait for it notice */

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "net/frame.h"
-#include "engine/exchange.h"
+#include "engine/exchange_sum.h"
 #include "engine/group_sum.h"
 
 #include <setjmp.h>

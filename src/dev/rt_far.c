@@ -80,10 +80,12 @@ struct rt_far {
 static uint32_t get(const uint32_t *v) { return __atomic_load_n(v, __ATOMIC_ACQUIRE); }
 static void set(uint32_t *v, uint32_t x) { __atomic_store_n(v, x, __ATOMIC_RELEASE); }
 
-/* Of the driver: handles go from one to the same. */
+/* Of the driver: handles go from one to the same. And of what this program puts into such messages,
+ * which an older one would read as numbers: sums of gradients. */
 static uint32_t kind_of(const struct rt *c)
 {
-	return (c->v->rtc == RTC_NVRTC ? 1u : 2u) << 16 | (uint32_t)c->major;
+	enum { WHAT = 1 };
+	return WHAT << 24 | (c->v->rtc == RTC_NVRTC ? 1u : 2u) << 16 | (uint32_t)c->major;
 }
 
 struct rt_far *rt_far_new(struct rt *c, void *p, size_t n)
@@ -305,6 +307,9 @@ void rt_far_free(struct rt *c, struct rt_far *f, bool well)
 
 void rt_far_release(struct rt *c, bool well)
 {
+	if (c->far_bytes)
+		log_info("%s: %.1f MB went directly between it and cards of other processes",
+			 c->label, (double)c->far_bytes / 1e6);
 	collect(c, well);
 	while (c->lent) { /* another process has it open: it goes with this one */
 		struct rt_lent *l = c->lent;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
 #include "engine/exchange_parts.h"
-#include "engine/routers.h"
+#include "proto/routers.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 3 * SCHED_MAX_GROUP + 2 };
 
-static const double busy_look = 5e-4; /* seconds between two looks at a device that computes */
+/* Seconds between two looks at a device that computes: a sixteenth of the time it has taken so far,
+ * so that its end is noticed soon, and within these limits. */
+static const double look_least = 2e-5, look_most = 5e-4;
 
 /* ---- peers ---- */
 
@@ -617,11 +620,11 @@ static int keep_routers(struct exchange *x, const struct instr *i, const struct 
 }
 
 /* While the device computes: uploads the next tensor of the list, if it has arrived or
- * arrives soon. */
-static int look_ahead(struct exchange *x, struct err *e)
+ * arrives until `soon`. */
+static int look_ahead(struct exchange *x, int64_t soon, struct err *e)
 {
 	struct ahead *a = &x->ahead;
-	const int64_t soon = net_in(busy_look), begin = clock_now();
+	const int64_t begin = clock_now();
 	size_t k = x->at + 1;
 	struct net_msg msg;
 	struct frame f;
@@ -662,9 +665,12 @@ static int look_ahead(struct exchange *x, struct err *e)
 
 int exchange_computed(struct exchange *x, struct err *e)
 {
+	const int64_t began = clock_now();
 	int rc;
-	while ((rc = dev_busy(x->dev, e)) > 0)
-		TRY(look_ahead(x, e));
+	while ((rc = dev_busy(x->dev, e)) > 0) {
+		const double look = clock_seconds(clock_now() - began) / 16;
+		TRY(look_ahead(x, net_in(fmin(fmax(look, look_least), look_most)), e));
+	}
 	return rc < 0 ? rc : dev_sync(x->dev, e);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.h - activations and gradients between a worker's device and the workers of the previous
  * and the next stage; between the front and the end of a model whose embedding is also the head and
- * trained, the head's gradient and the embedding's value; and numbers between the members of a
- * group, for the sum of their gradients (reduce.h).
+ * trained, the head's gradient and the embedding's value. Numbers between the members of a group:
+ * exchange_sum.h.
  *
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
  * the speed of the workers. Where the device moves data beside its kernels, the result of one
@@ -113,24 +113,6 @@ int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref
 /* RECV_TIED_GRAD: adds what comes to the gradient of `p`; RECV_TIED_VALUE: makes it its value. */
 int exchange_receive_tied(struct exchange *x, const struct instr *i, struct param *p,
 			  struct dmem *scratch, struct err *e);
-/* Numbers to and from a member of the same group (SUM). A message has a number of its own within
- * the sum of an array of gradients; the receiver knows how many numbers it has. */
-int exchange_send_sum(struct exchange *x, int place, int array, uint32_t number, const float *v,
-		      size_t count, struct err *e);
-int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t number, float *v,
-			 size_t count, struct err *e);
-/* The same with bytes, at most SUM_PART in a message. */
-int exchange_send_bytes(struct exchange *x, int place, int array, uint32_t number, const void *p,
-			size_t bytes, struct err *e);
-int exchange_receive_bytes(struct exchange *x, int place, int array, uint32_t number, void *p,
-			   size_t bytes, struct err *e);
-/* 1: the message is here, receiving it will not wait; 0: not yet. */
-int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e);
-/* The same by the network's own collective. Before the first round, where the plan wants it: */
-int exchange_collective(struct exchange *x, struct err *e);
-int exchange_send_all(struct exchange *x, const float *v, size_t count, struct err *e);
-int exchange_has_all(struct exchange *x, struct err *e);
-int exchange_receive_all(struct exchange *x, float *v, size_t count, struct err *e);
 /* Whether the tensor that `i` needs is on the device already. */
 bool exchange_is_ahead(const struct exchange *x, const struct instr *i);
 /* Waits until the device has finished its queue; meanwhile the next input is uploaded, if

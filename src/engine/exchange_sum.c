@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_sum.c - numbers between the members of a group: sums of gradients, new values; see
- * exchange.h. */
+/* exchange_sum.c - see exchange_sum.h. */
+#include "engine/exchange_sum.h"
 #include "engine/exchange_parts.h"
 
 #include "base/err.h"
@@ -82,6 +82,21 @@ int exchange_send_bytes(struct exchange *x, int place, int array, uint32_t numbe
 	memcpy(p + FRAME_HEADER, v, bytes);
 	return send_sum(x, place, array, number, DT_U8, bytes, p, e);
 }
+
+int exchange_send_sum_from(struct exchange *x, int place, int array, uint32_t number,
+			   struct dev_ref from, size_t count, struct err *e)
+{
+	const size_t bytes = count * sizeof(float);
+	unsigned char *p;
+	TRY(sum_buffer(x, place, bytes, &p, e));
+	const int rc = dev_download(p + FRAME_HEADER, from, bytes, e);
+	if (rc < 0) {
+		net_buffer_release(x->net, p);
+		return rc;
+	}
+	return send_sum(x, place, array, number, DT_F32, count, p, e);
+}
+
 int exchange_has_sum(struct exchange *x, int place, int array, uint32_t number, struct err *e)
 {
 	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array,
@@ -119,6 +134,19 @@ int exchange_receive_sum(struct exchange *x, int place, int array, uint32_t numb
 	get_numbers(v, f.payload, f.dtype, count);
 	net_msg_release(&msg);
 	return 0;
+}
+
+int exchange_receive_sum_to(struct exchange *x, int place, int array, uint32_t number,
+			    struct dev_ref to, size_t count, struct err *e)
+{
+	struct net_msg msg = { 0 };
+	struct frame f = { 0 };
+	const struct exchange_want w = { FRAME_SUM, number, (uint16_t)array,
+					 &x->beside.peer[place] };
+	TRY(receive_sum(x, &w, DT_F32, count, &msg, &f, e));
+	const int rc = dev_upload(to, f.payload, count * sizeof(float), e);
+	net_msg_release(&msg);
+	return rc;
 }
 
 int exchange_receive_bytes(struct exchange *x, int place, int array, uint32_t number, void *p,

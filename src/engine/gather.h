@@ -15,7 +15,7 @@
 #ifndef HS_ENGINE_GATHER_H
 #define HS_ENGINE_GATHER_H
 
-#include "engine/exchange.h"
+#include "engine/exchange_sum.h"
 #include "engine/worker_model.h"
 
 struct err;

@@ -86,7 +86,7 @@ void grads_release(struct grads *g)
 
 void grads_reset(struct grads *g) { g->nodes = 0; }
 
-static int add_to(struct dev_ref to, struct dev_ref from, size_t count, struct err *e)
+int grads_add_to(struct dev_ref to, struct dev_ref from, size_t count, struct err *e)
 {
 	const union dev_arg a[] = {
 		{ .b = to }, { .b = from }, { .i = (int64_t)count }, { .f = 1 }, { .f = 1 }
@@ -146,7 +146,7 @@ static int spare(struct grads *g, struct err *e)
 static int merge(struct grads *g, struct err *e)
 {
 	struct grad_node *left = &g->node[g->nodes - 2], *right = left + 1;
-	TRY(add_to(DEV_REF(left->buf, 0), DEV_REF(right->buf, 0), g->count, e));
+	TRY(grads_add_to(DEV_REF(left->buf, 0), DEV_REF(right->buf, 0), g->count, e));
 	left->last = right->last;
 	g->nodes--;
 	return 0;
@@ -172,7 +172,7 @@ int grads_add(struct grads *g, int m, struct err *e)
 		const struct grad_run *r = &g->run[i];
 		const struct dev_ref there = DEV_REF(to->buf, r->at * 4),
 				     from = DEV_REF(r->param->grad, r->first * 4);
-		TRY(into ? add_to(there, from, r->count, e)
+		TRY(into ? grads_add_to(there, from, r->count, e)
 			 : dev_copy(there, from, r->count * 4, e));
 		TRY(dev_zero(from, r->count * 4, e));
 	}
@@ -274,16 +274,48 @@ int grads_download(const struct grads *g, size_t k, size_t first, size_t count, 
 	return 0;
 }
 
+/* The same of where their sum goes: of a gathered or hosted one what is owned alone, which is this
+ * run. */
+static struct dev_ref sum_of(const struct grad_run *r, size_t number, size_t count, size_t *some_p)
+{
+	struct dev_ref at = some_of(r, number, count, some_p);
+	if (r->param->own_grad) {
+		at = param_grad(r->param);
+		at.off += (number - r->at) * 4;
+	}
+	return at;
+}
+
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e)
 {
 	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
-		const struct grad_run *r = &g->run[i];
-		struct dev_ref at = some_of(r, first + done, count - done, &some);
-		if (r->param->own_grad) { /* what is owned alone, which is this run */
-			at = param_grad(r->param);
-			at.off += (first + done - r->at) * 4;
-		}
+		const struct dev_ref at = sum_of(&g->run[i], first + done, count - done, &some);
 		TRY(dev_upload(at, v + done, some * 4, e));
+	}
+	return 0;
+}
+
+int grads_copy(const struct grads *g, size_t k, size_t first, size_t count, struct dev_ref to,
+	       struct err *e)
+{
+	if (g->order == SUM_EXACT)
+		return dev_copy(to, DEV_REF(g->node[k].buf, first * 4), count * 4, e);
+	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
+		const struct dev_ref at = some_of(&g->run[i], first + done, count - done, &some);
+		TRY(dev_copy(DEV_REF(to.buf, to.off + done * 4), at, some * 4, e));
+	}
+	return 0;
+}
+
+int grads_take(struct grads *g, size_t first, size_t count, struct dev_ref from, struct err *e)
+{
+	for (size_t i = run_at(g, first), done = 0, some; done < count; i++, done += some) {
+		const struct dev_ref at = sum_of(&g->run[i], first + done, count - done, &some),
+				     v = DEV_REF(from.buf, from.off + done * 4);
+		/* of a hosted one it is in the memory of the host */
+		TRY(at.buf->dev == from.buf->dev
+			    ? dev_copy(at, v, some * 4, e)
+			    : dev_download((char *)at.buf->host + at.off, v, some * 4, e));
 	}
 	return 0;
 }

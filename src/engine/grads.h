@@ -74,6 +74,11 @@ int grads_download(const struct grads *g, size_t k, size_t first, size_t count, 
 		   struct err *e);
 /* Makes them the parameters' gradient; of gathered and hosted ones the owned part. */
 int grads_upload(struct grads *g, size_t first, size_t count, const float *v, struct err *e);
+/* The same on the device: to `to`, and from `from`. */
+int grads_copy(const struct grads *g, size_t k, size_t first, size_t count, struct dev_ref to,
+	       struct err *e);
+int grads_take(struct grads *g, size_t first, size_t count, struct dev_ref from, struct err *e);
+int grads_add_to(struct dev_ref to, struct dev_ref from, size_t count, struct err *e);
 /* The sum has been taken: the buffers go back to the pool. */
 int grads_give_back(struct grads *g, struct err *e);
 void grad_pool_release(struct grad_pool *p);

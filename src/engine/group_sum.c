@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_sum.c - see group_sum.h. */
 #include "engine/group_sum.h"
+#include "engine/group_there.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
 #include <string.h>
-
-/* The reduction of an array of gradients, and what its functions need. */
-struct array_sum {
-	struct group_sum *of;
-	int array;
-	struct reduction r;
-};
 
 static bool in_group(const struct group_sum *g) { return g->sums; }
 
@@ -101,7 +95,7 @@ static int make_array(struct group_sum *g, int i, const struct plan_message *p, 
 	s->r = (struct reduction){ .how = reducer_find(p->reducer),
 				   .io = { own_numbers, take_sum, send_numbers, receive_numbers,
 					   round_numbers, has_numbers, s, send_all, has_all,
-					   receive_all },
+					   receive_all, group_there(g->exchange->dev, p) },
 				   .terms = &g->terms,
 				   .me = plan_place(p),
 				   .n = crew_homes(&p->crew, plan_stage(p)),
@@ -519,6 +513,7 @@ void group_sum_release(struct group_sum *g)
 	mem_free(g->numbers);
 	mem_free(g->turn);
 	mem_free(g->bytes);
+	group_there_release(g);
 	gather_end(&g->gather);
 	hosted_end(&g->hosted);
 	grad_pool_release(&g->pool);

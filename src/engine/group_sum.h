@@ -12,7 +12,7 @@
 #define HS_ENGINE_GROUP_SUM_H
 
 #include "sched/reduce.h"
-#include "engine/exchange.h"
+#include "engine/exchange_sum.h"
 #include "engine/gather.h"
 #include "engine/grads.h"
 #include "engine/hosted.h"
@@ -40,7 +40,9 @@ struct group_sum {
 	struct sum_terms terms; /* of the round */
 	bool shared;            /* the group shares the training state */
 	bool sums;              /* the gradients are summed over members, of which this is one */
-	unsigned char *bytes;   /* (cap) on their way */
+	struct dev_buf **room;  /* [rooms] numbers on the device (group_there.h); MAY be NULL */
+	size_t rooms, room_cap;
+	unsigned char *bytes; /* (cap) on their way */
 	size_t cap;
 	int microbatches; /* of the round; 0: it does not train */
 };

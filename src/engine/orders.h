@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "net/net.h"
 #include "proto/protocol.h"
-#include "engine/beat.h"
+#include "proto/beat.h"
 
 #include <signal.h>
 

@@ -47,6 +47,20 @@ struct reduce_io {
 	int (*all_send)(void *ctx, const float *v, size_t count, struct err *e);
 	int (*all_has)(void *ctx, struct err *e);
 	int (*all_receive)(void *ctx, float *v, size_t count, struct err *e);
+	/* MAY be NULL: rows that can use it add on the device. */
+	const struct reduce_there *there;
+};
+
+/* The numbers of this member are on a device that moves them to and from links itself (dev/pin.h),
+ * between cards of one machine from card to card. Messages and bits are the same as without. Rooms
+ * on the device have numbers from 0. */
+struct reduce_there {
+	int (*own)(void *ctx, size_t k, size_t first, size_t count, int room, struct err *e);
+	int (*result)(void *ctx, size_t first, size_t count, int room, struct err *e);
+	int (*send)(void *ctx, int place, uint32_t number, int room, size_t count, struct err *e);
+	int (*receive)(void *ctx, int place, uint32_t number, int room, size_t count,
+		       struct err *e);
+	int (*add)(void *ctx, int to, int from, size_t count, struct err *e);
 };
 
 /* What a row needs to say how long it takes (plan/sum_time.h fills it in). Times are seconds, bytes

@@ -106,37 +106,59 @@ int sum_held(const int *place, int microbatches, int me)
 	return h.most;
 }
 
-static void add(float *to, const float *from, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		to[i] += from[i];
-}
+/* What adds two terms. */
+struct adder {
+	int (*add)(void *ctx, int to, int from, struct err *e);
+	void *ctx;
+};
 
 /* Adds the node at term *at_p to that term's numbers; *at_p moves behind it. */
-static void add_node(const struct sum_terms *t, float *const *v, size_t count, int first, int size,
-		     int *at_p)
+static int add_node(const struct sum_terms *t, const struct adder *a, int first, int size,
+		    int *at_p, struct err *e)
 {
 	const int here = *at_p,
 		  last = first + size < t->microbatches ? first + size : t->microbatches;
 	if (t->term[here].first == first && t->term[here].last == last) {
 		++*at_p;
-		return;
+		return 0;
 	}
-	add_node(t, v, count, first, size / 2, at_p);
+	TRY(add_node(t, a, first, size / 2, at_p, e));
 	const int right = *at_p;
 	if (first + size / 2 >= last)
-		return;
-	add_node(t, v, count, first + size / 2, size / 2, at_p);
-	add(v[here], v[right], count);
+		return 0;
+	TRY(add_node(t, a, first + size / 2, size / 2, at_p, e));
+	return a->add(a->ctx, here, right, e);
+}
+
+int sum_with(const struct sum_terms *t, int (*add)(void *ctx, int to, int from, struct err *e),
+	     void *ctx, struct err *e)
+{
+	const struct adder a = { add, ctx };
+	int at = 0;
+	if (t->order == SUM_EXACT)
+		return add_node(t, &a, 0, root_size(t->microbatches), &at, e);
+	for (int i = 1; i < t->n; i++)
+		TRY(add(ctx, 0, i, e));
+	return 0;
+}
+
+struct numbers {
+	float *const *v;
+	size_t count;
+};
+
+static int add_here(void *ctx, int to, int from, struct err *e)
+{
+	const struct numbers *n = ctx;
+	(void)e;
+	for (size_t i = 0; i < n->count; i++)
+		n->v[to][i] += n->v[from][i];
+	return 0;
 }
 
 void sum_add(const struct sum_terms *t, float *const *v, size_t count)
 {
-	int at = 0;
-	if (t->order == SUM_EXACT) {
-		add_node(t, v, count, 0, root_size(t->microbatches), &at);
-		return;
-	}
-	for (int i = 1; i < t->n; i++)
-		add(v[0], v[i], count);
+	struct numbers n = { v, count };
+	struct err none;
+	sum_with(t, add_here, &n, &none);
 }

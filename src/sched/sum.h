@@ -50,5 +50,8 @@ int sum_held(const int *place, int microbatches, int me);
 
 /* v[i] are `count` numbers of term i; leaves their sum at v[0], and changes the others. */
 void sum_add(const struct sum_terms *t, float *const *v, size_t count);
+/* The same with numbers that are elsewhere: `add` adds those of term `from` to those of `to`. */
+int sum_with(const struct sum_terms *t, int (*add)(void *ctx, int to, int from, struct err *e),
+	     void *ctx, struct err *e);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "model/model_block.h"
 #include "base/mem.h"
-#include "engine/routers.h"
+#include "proto/routers.h"
 #include "proto/pairs_wire.h"
 #include "runtime/generate.h"
 #include "worker/worker_priv.h"

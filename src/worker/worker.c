@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "runtime/runtime.h"
-#include "engine/pin_links.h"
+#include "worker/pin_links.h"
 #include "worker/measure_talk.h"
 #include "worker/keep.h"
 #include "worker/microbatch.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* beat.c - see beat.h. */
-#include "engine/beat.h"
+#include "proto/beat.h"
 
 #include "base/err.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routers.c - see routers.h. */
-#include "engine/routers.h"
+#include "proto/routers.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  * Bytes, little-endian. Activation: f64 rows, squares; picks, probabilities (E each). Gradient:
  * f32 z; balance (E). In a frame they are further rows of the tensor, as many as hold them; what is
  * left of the last one is 0. */
-#ifndef HS_ENGINE_ROUTERS_H
-#define HS_ENGINE_ROUTERS_H
+#ifndef HS_PROTO_ROUTERS_H
+#define HS_PROTO_ROUTERS_H
 
 #include "model/stage.h"
 

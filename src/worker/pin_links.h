@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pin_links.h - the memory of a worker's links as its device knows it: tensors in memory that is
  * shared with a neighbour go to and from the device as they lie there. */
-#ifndef HS_ENGINE_PIN_LINKS_H
-#define HS_ENGINE_PIN_LINKS_H
+#ifndef HS_WORKER_PIN_LINKS_H
+#define HS_WORKER_PIN_LINKS_H
 
 struct dev;
 struct net;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pin_links.c - see pin_links.h. */
-#include "engine/pin_links.h"
+#include "worker/pin_links.h"
 
 #include "dev/pin.h"
 #include "net/net.h"

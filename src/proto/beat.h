@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* beat.h - sends the worker's state to the coordinator at intervals (PROGRESS), from a thread of
  * its own, so that a worker that is stuck in a driver can be distinguished from one that waits. */
-#ifndef HS_ENGINE_BEAT_H
-#define HS_ENGINE_BEAT_H
+#ifndef HS_PROTO_BEAT_H
+#define HS_PROTO_BEAT_H
 
 #include "net/net.h"
 #include "proto/protocol.h"
