@@ -42,43 +42,49 @@ static int64_t over(int64_t n, int64_t m) { return (n + m - 1) / m; }
 
 static const float sqrt_half = 0.70710678f, root_2_over_pi = 0.79788456f;
 
-INLINE float act_value(float x, int64_t kind)
+INLINE vf act_value(vf x, int64_t kind)
 {
+	const vf one = v_set(1.0f), half = v_set(0.5f);
 	switch (kind) {
 	case ACT_RELU:
-		return x > 0 ? x : 0;
+		return v_sel(x > 0, x, v_set(0));
 	case ACT_GELU:
-		return 0.5f * x * (1 + erff(x * sqrt_half));
-	case ACT_GELU_TANH:
-		return 0.5f * x * (1 + tanhf(root_2_over_pi * x * (1 + 0.044715f * x * x)));
+		return half * x * (one + v_erf(x * v_set(sqrt_half)));
+	case ACT_GELU_TANH: {
+		const vf inner = one + v_set(0.044715f) * x * x;
+		return half * x * (one + v_tanh(v_set(root_2_over_pi) * x * inner));
+	}
 	case ACT_TANH:
-		return tanhf(x);
+		return v_tanh(x);
 	default: {
-		const float s = 1 / (1 + expf(-x));
+		const vf s = one / (one + v_exp(-x));
 		return kind == ACT_SILU ? x * s : s;
 	}
 	}
 }
 
-INLINE float act_slope(float x, int64_t kind)
+INLINE vf act_slope(vf x, int64_t kind)
 {
+	const vf one = v_set(1.0f), half = v_set(0.5f);
 	switch (kind) {
 	case ACT_RELU:
-		return x > 0 ? 1 : 0;
+		return v_sel(x > 0, one, v_set(0));
 	case ACT_GELU: /* the density of the normal distribution is 1/sqrt(2 pi) e^(-x^2/2) */
-		return 0.5f * (1 + erff(x * sqrt_half)) + x * 0.39894228f * expf(-0.5f * x * x);
+		return half * (one + v_erf(x * v_set(sqrt_half))) +
+		       x * v_set(0.39894228f) * v_exp(-half * x * x);
 	case ACT_GELU_TANH: {
-		const float t = tanhf(root_2_over_pi * x * (1 + 0.044715f * x * x));
-		return 0.5f * (1 + t) +
-		       0.5f * x * (1 - t * t) * root_2_over_pi * (1 + 0.134145f * x * x);
+		const vf inner = one + v_set(0.044715f) * x * x,
+			 t = v_tanh(v_set(root_2_over_pi) * x * inner);
+		return half * (one + t) + half * x * (one - t * t) * v_set(root_2_over_pi) *
+						  (one + v_set(0.134145f) * x * x);
 	}
 	case ACT_TANH: {
-		const float t = tanhf(x);
-		return 1 - t * t;
+		const vf t = v_tanh(x);
+		return one - t * t;
 	}
 	default: {
-		const float s = 1 / (1 + expf(-x));
-		return kind == ACT_SILU ? s * (1 + x * (1 - s)) : s * (1 - s);
+		const vf s = one / (one + v_exp(-x));
+		return kind == ACT_SILU ? s * (one + x * (one - s)) : s * (one - s);
 	}
 	}
 }
@@ -86,17 +92,20 @@ INLINE float act_slope(float x, int64_t kind)
 INLINE void act_fwd(const struct nn *k, int64_t i, const bool bf)
 {
 	const int64_t end = (i + 1) * CHUNK < k->n ? (i + 1) * CHUNK : k->n;
-	for (int64_t j = i * CHUNK; j < end; j++)
-		st1(k->out, j, act_value(ld1(k->x, j, bf), k->kind), bf);
+	for (int64_t j = i * CHUNK; j < end; j += VW)
+		stm(k->out, j, act_value(ldm(k->x, j, end - j, bf), k->kind), end - j, bf);
 }
 BY_DTYPE(act_fwd)
 
 INLINE void act_bwd(const struct nn *k, int64_t i, const bool bf)
 {
 	const int64_t end = (i + 1) * CHUNK < k->n ? (i + 1) * CHUNK : k->n;
-	for (int64_t j = i * CHUNK; j < end; j++) {
-		const float d = ld1(k->dy, j, bf) * act_slope(ld1(k->x, j, bf), k->kind);
-		st1(k->out, j, k->acc ? d + ld1(k->out, j, bf) : d, bf);
+	for (int64_t j = i * CHUNK; j < end; j += VW) {
+		vf d = ldm(k->dy, j, end - j, bf) *
+		       act_slope(ldm(k->x, j, end - j, bf), k->kind);
+		if (k->acc)
+			d += ldm(k->out, j, end - j, bf);
+		stm(k->out, j, d, end - j, bf);
 	}
 }
 BY_DTYPE(act_bwd)

@@ -263,4 +263,24 @@ INLINE vf v_tanh(vf x)
 	return v_sel(z < v_set(0.36f), near, far);
 }
 
+/* A rational approximation, within 3.1e-7 of the result; NaN stays NaN. The coefficients are those
+ * of XLA (ErfImpl32). */
+INLINE vf v_erf(vf x)
+{
+	const vf one = v_set(1.0f), most = v_set(3.74392116f);
+	x = v_min(most, v_max(-most, x));
+	const vf z = x * x;
+	vf p = v_set(0.000229050659f) * z + v_set(0.00340829101f);
+	p = p * z + v_set(0.0509556951f);
+	p = p * z + v_set(0.18520832f);
+	p = p * z + v_set(1.12837914f);
+	vf q = v_set(-1.1791603e-7f) * z + v_set(2.35479665e-5f);
+	q = q * z + v_set(0.00101796253f);
+	q = q * z + v_set(0.0140704702f);
+	q = q * z + v_set(0.110985052f);
+	q = q * z + v_set(0.497469251f);
+	q = q * z + one;
+	return v_min(one, v_max(-one, x * p / q));
+}
+
 #endif
