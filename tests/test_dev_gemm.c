@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "dev/gpu_tune.h"
+#include "dev/opencl.h"
 #include "support/cards.h"
 #include "support/ref64.h"
 #include "support/tensors.h"
@@ -254,33 +255,33 @@ static void test_many_shapes(void **state)
 	dev_close(d);
 }
 
-/* C of one product by the portable kernel in one shape. */
-static float *in_shape(struct dev *d, int shape, const struct shape *s, int trans, int pad,
-		       enum dtype t)
+/* The bytes of C (m,ldc) in `ct` of one product by the portable kernel in one shape. */
+static void *in_shape(struct dev *d, int shape, const struct shape *s, int trans, int pad,
+		      enum dtype t, enum dtype ct)
 {
 	struct err e = { 0 };
 	struct tensors ts;
 	char digit[2] = { (char)('0' + shape), 0 };
 	setenv("HS_GEMM_SHAPE", digit, 1);
 	tensors_init(&ts, d, 7);
-	struct dev_gemm g = gemm_of(s, trans, pad, t, DT_F32);
+	struct dev_gemm g = gemm_of(s, trans, pad, t, ct);
 	struct tensor64 *a = tensor_normal(&ts, t, (g.ta ? g.k : g.m) * g.lda, 1),
 			*b = tensor_normal(&ts, t, (g.tb ? g.n : g.k) * g.ldb, 1),
-			*c = tensor_normal(&ts, DT_F32, g.m * g.ldc, 1);
+			*c = tensor_normal(&ts, ct, g.m * g.ldc, 1);
+	const size_t bytes = (size_t)(g.m * g.ldc) * dtype_size(ct);
 	g.a = DEV_REF(a->b, 0);
 	g.b = DEV_REF(b->b, 0);
 	g.c = DEV_REF(c->b, 0);
 	g.beta = pad ? 1 : 0;
-	float *got = mem_array((size_t)(g.m * g.ldc), sizeof *got);
-	if (dev_gemm(d, &g, &e) < 0 ||
-	    dev_download(got, g.c, (size_t)(g.m * g.ldc) * sizeof *got, &e) < 0)
+	void *got = mem_alloc(bytes);
+	if (dev_gemm(d, &g, &e) < 0 || dev_download(got, g.c, bytes, &e) < 0)
 		fail_msg("%s", e.msg);
 	double *want = mem_array((size_t)c->n, sizeof *want);
 	memcpy(want, c->v, (size_t)c->n * sizeof *want);
 	ref_gemm(want, a->v, b->v, g.m, g.n, g.k, g.ta, g.tb, g.lda, g.ldb, g.ldc, 1,
 		 (double)g.beta);
 	ts.floor = sqrt((double)g.k);
-	tensor_check(&ts, c, want, 1e-5, 4e-6, "shape %d", shape);
+	tensor_check(&ts, c, want, ct == DT_F32 ? 1e-5 : 0x1.1p-8, 4e-6, "shape %d", shape);
 	assert_int_equal(ts.failed, 0);
 	mem_free(want);
 	tensors_release(&ts);
@@ -288,11 +289,13 @@ static float *in_shape(struct dev *d, int shape, const struct shape *s, int tran
 	return got;
 }
 
-/* Every shape of the portable product is right, and gives the bits of the others. */
+/* Every shape of the portable product is right, and gives the bits of the others; so do pieces. */
 static void test_every_shape(void **state)
 {
 	static const char *const specs[] = { "cuda:0", "opencl:0" };
-	static const struct shape some[] = { { 127, 131, 113 }, { 256, 72, 168 }, { 5, 150, 40 } };
+	static const struct shape some[] = { { 127, 131, 113 }, { 256, 72, 168 }, { 5, 150, 40 },
+					     { 130, 16, 64 },   { 17, 203, 65 },  { 71, 3, 129 },
+					     { 1, 64, 128 },    { 16, 16, 1 } };
 	(void)state;
 	setenv("FAKE_RT", "noblas", 1);
 	setenv("HS_CLBLAST", "0", 1);
@@ -306,13 +309,22 @@ static void test_every_shape(void **state)
 		for (size_t i = 0; i < ARRAY_LEN(some) * 8; i++) {
 			const struct shape *s = &some[i / 8];
 			const int trans = i & 3, pad = i & 4 ? 5 : 0;
-			const enum dtype t = b || i % 3 ? DT_F32 : DT_BF16;
-			const size_t n = (size_t)s->m * (size_t)(s->n + 3 * pad) * sizeof(float);
-			float *first = in_shape(d, 0, s, trans, pad, t);
-			for (int k = 1; k < GPU_SHAPES; k++) {
-				float *other = in_shape(d, k, s, trans, pad, t);
+			const enum dtype t = i % 3 ? DT_F32 : DT_BF16,
+					 ct = i % 2 ? t : DT_F32;
+			const size_t n = (size_t)s->m * (size_t)(s->n + 3 * pad) * dtype_size(ct);
+			/* so many passes are enough for one step or a few of each shape */
+			enum { FEW_PASSES = 520 };
+			struct opencl *cl = b ? d->priv : NULL;
+			void *first = in_shape(d, 0, s, trans, pad, t, ct);
+			for (int k = 1; k < (b ? 2 : 1) * GPU_SHAPES; k++) {
+				const int64_t most = cl ? cl->passes : 0;
+				if (k >= GPU_SHAPES)
+					cl->passes = FEW_PASSES;
+				void *other = in_shape(d, k % GPU_SHAPES, s, trans, pad, t, ct);
 				assert_memory_equal(first, other, n);
 				mem_free(other);
+				if (cl)
+					cl->passes = most;
 			}
 			mem_free(first);
 		}
@@ -322,12 +334,13 @@ static void test_every_shape(void **state)
 	unsetenv("HS_CLBLAST");
 }
 
-static int tried;
+static int tried, quick_few;
 static int pretended(struct dev *d, const struct dev_gemm *g, int shape, struct err *e)
 {
-	(void)d, (void)g, (void)e;
+	(void)d, (void)e;
 	tried++;
-	usleep(shape == 3 ? 3000 : 40000);
+	const bool quick = g->n == 16 ? shape == quick_few : shape == 3;
+	usleep(quick ? 3000 : 40000);
 	return 0;
 }
 
@@ -355,8 +368,29 @@ static void test_choice_is_kept(void **state)
 	assert_int_equal(tried, 0);
 	g.n = 16; /* an adapter's rank */
 	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 0);
-	best = GPU_SHAPES - 1;
-	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), GPU_SHAPES - 1);
+	best = GPU_LARGE - 1; /* of a processor */
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), GPU_LARGE - 1);
+	quick_few = GPU_SHAPES - 1;
+	key[0] = key[0] == '0' ? '1' : '0'; /* another device */
+	best = -1;
+	g.n = 4096;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 3);
+	best = -1;
+	tried = 0;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), 3);
+	assert_int_equal(tried, 0);
+	for (int64_t few = 1; few <= 128; few++) {
+		g.n = few;
+		assert_int_equal(gpu_tune(d, &g, key, pretended, &best), few <= 32 ? quick_few : 3);
+	}
+	g.n = 4096;
+	g.m = 16;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), quick_few);
+	best = 2 * GPU_LARGE - 1;
+	g.m = 96;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), quick_few);
+	g.m = 97;
+	assert_int_equal(gpu_tune(d, &g, key, pretended, &best), GPU_LARGE - 1);
 	dev_close(d);
 }
 

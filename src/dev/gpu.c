@@ -25,7 +25,12 @@ static const struct {
 			 { 64, 64, 64, 16, 8, 1, 4 },
 			 { 128, 128, 64, 16, 8, 2, 4 },
 			 { 256, 128, 128, 16, 16, 2, 4 },
-			 { 512, 128, 128, 32, 8, 1, 16 } };
+			 { 512, 128, 128, 32, 8, 1, 16 },
+			 { 16, 64, 16, 64, 8, 1, 16 } };
+enum { SMALL, PROCESSOR = GPU_LARGE - 1, FEW };
+/* A smaller side of at most so many takes FEW where that is the quickest for few columns: beside
+ * the large shape for processors, which does well from 128 on, and beside the others. */
+enum { FEW_MOST = 96, FEW_LEAST = 32 };
 
 void gpu_text(enum dtype t, struct buf *b)
 {
@@ -449,7 +454,11 @@ int64_t gpu_gemm_depth(int shape, int64_t passes)
 
 int gpu_gemm_shape(const struct dev_gemm *g, int best)
 {
-	return best != GPU_SHAPES - 1 && (g->m < g->n ? g->m : g->n) <= shapes[0].m ? 0 : best;
+	const int64_t least = g->m < g->n ? g->m : g->n;
+	const int large = best % GPU_LARGE;
+	if (best >= GPU_LARGE && least <= (large == PROCESSOR ? FEW_MOST : FEW_LEAST))
+		return FEW;
+	return large != PROCESSOR && least <= shapes[SMALL].m ? SMALL : large;
 }
 
 static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)
@@ -457,11 +466,28 @@ static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)
 	return (struct dev_ref){ r.buf, r.off + (size_t)elements * dtype_size(t) };
 }
 
-struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_t k1,
+/* C^T = op(B)^T op(A)^T */
+static struct dev_gemm transposed(const struct dev_gemm *g)
+{
+	struct dev_gemm t = *g;
+	t.m = g->n;
+	t.n = g->m;
+	t.a = g->b;
+	t.b = g->a;
+	t.ta = !g->tb;
+	t.tb = !g->ta;
+	t.lda = g->ldb;
+	t.ldb = g->lda;
+	return t;
+}
+
+struct gpu_step gpu_gemm(const struct dev_gemm *whole, int shape, int64_t k0, int64_t k1,
 			 struct dev_ref sums, union dev_arg a[GPU_ARGS])
 {
+	const bool turned = shape == FEW && whole->m < whole->n;
+	const struct dev_gemm t = turned ? transposed(whole) : *whole, *const g = &t;
 	const int64_t flags = (g->ta ? 1 : 0) | (g->tb ? 2 : 0) | (g->c_dtype == DT_F32 ? 4 : 0) |
-			      (k0 > 0 ? 8 : 0) | (k1 < g->k ? 16 : 0);
+			      (k0 > 0 ? 8 : 0) | (k1 < g->k ? 16 : 0) | (turned ? 32 : 0);
 	const int64_t ints[] = { g->m, g->n, k1 - k0, g->lda, g->ldb, g->ldc, flags };
 	a[0].b = g->c;
 	a[1].b = shifted(g->a, g->ta ? k0 * g->lda : k0, g->ab_dtype);

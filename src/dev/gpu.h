@@ -62,11 +62,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[G
  * pieces hands its sums from one to the next in `sums` (m,n) f32; the last piece writes C, and the
  * bits are those of one piece, in every shape. With k0 0 and k1 k, `sums` is DEV_NONE. */
 #define GPU_GEMM_SIG "bbbbbiiiiiiiff"
-#define GPU_SHAPES 5
+#define GPU_SHAPES 6
+#define GPU_LARGE 5 /* the first ones, from which large products choose */
 struct gpu_step gpu_gemm(const struct dev_gemm *g, int shape, int64_t k0, int64_t k1,
 			 struct dev_ref sums, union dev_arg args[GPU_ARGS]);
-/* Which shape: `best` is the device's for large products; the first is for small sides, but for
- * processors, for which the last one is. */
+/* Which shape: `best` is the device's for large products, GPU_LARGE more where the last shape, for
+ * few columns, is its quickest for these (with few rows it makes C transposed). */
 int gpu_gemm_shape(const struct dev_gemm *g, int best);
 /* The most columns of one piece for which a lane makes at most `passes`. */
 int64_t gpu_gemm_depth(int shape, int64_t passes);

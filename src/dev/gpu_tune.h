@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_tune.h - which shape of the portable matrix product (gpu.h) is the quickest on a device: each
- * is timed once, and the answer is kept in the kernel cache. All shapes give the same bits, so what
+/* gpu_tune.h - which shapes of the portable matrix product (gpu.h) are the quickest on a device, for
+ * large products and for those of few columns or rows: each is timed once, and the answer is kept in the kernel cache. All shapes give the same bits, so what
  * the clock says changes no number. */
 #ifndef HS_DEV_GPU_TUNE_H
 #define HS_DEV_GPU_TUNE_H
@@ -13,7 +13,7 @@ typedef int (*gpu_product_fn)(struct dev *d, const struct dev_gemm *g, int shape
 
 /* The shape for `g`. *best_p is the device's for its dtype, -1 where it was not asked for yet; only
  * a product large enough to show it asks. `key`: of the device, its driver and the kernels' text.
- * HS_GEMM_SHAPE=0..4 names a shape. */
+ * HS_GEMM_SHAPE=0..5 names a shape. */
 int gpu_tune(struct dev *d, const struct dev_gemm *g, const char key[GPU_KEY], gpu_product_fn run,
 	     int *best_p);
 

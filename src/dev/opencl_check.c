@@ -146,7 +146,7 @@ static int check_matrix(struct dev *d, struct err *e)
 		double worst = 0;
 		for (int i = 0; i < GPU_SHAPES && rc == 0 && worst <= 1e-6; i++) {
 			c->shape[t] = i;
-			rc = product(d, t, v, i ? TM : 24, TN, TK, &worst, e);
+			rc = product(d, t, v, i % GPU_LARGE ? TM : 24, TN, TK, &worst, e);
 		}
 		c->shape[t] = -1;
 		if (rc == 0 && !(worst <= 1e-6))

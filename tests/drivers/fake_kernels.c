@@ -97,4 +97,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #define DT 512
 #include "dev/kernel/gemm.k"
 #undef DT
+#define DT 16
+#include "dev/kernel/gemm.k"
+#undef DT
 #endif
