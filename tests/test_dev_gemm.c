@@ -309,8 +309,7 @@ static void test_every_shape(void **state)
 		for (size_t i = 0; i < ARRAY_LEN(some) * 8; i++) {
 			const struct shape *s = &some[i / 8];
 			const int trans = i & 3, pad = i & 4 ? 5 : 0;
-			const enum dtype t = i % 3 ? DT_F32 : DT_BF16,
-					 ct = i % 2 ? t : DT_F32;
+			const enum dtype t = i % 3 ? DT_F32 : DT_BF16, ct = i % 2 ? t : DT_F32;
 			const size_t n = (size_t)s->m * (size_t)(s->n + 3 * pad) * dtype_size(ct);
 			/* so many passes are enough for one step or a few of each shape */
 			enum { FEW_PASSES = 520 };

@@ -23,7 +23,7 @@ struct args {
 	const char *device, *shape;
 	int64_t layers, rows, length, lora_r, repeat;
 	int weights;
-	bool ops, steps, recompute, links, json, together;
+	bool ops, products, steps, recompute, links, json, together;
 	struct bench_links net;
 	struct bench_together of;
 };
@@ -92,6 +92,10 @@ static const struct opt rows[] = {
 	  .offset = AT(ops),
 	  .def = "true",
 	  .help = "products and kernels one by one" },
+	{ .key = "products",
+	  .kind = OPT_BOOL,
+	  .offset = AT(products),
+	  .help = "of these only the products, in float32" },
 	{ .key = "steps",
 	  .kind = OPT_BOOL,
 	  .offset = AT(steps),
@@ -201,6 +205,7 @@ static void on_row(void *ctx, const struct dev_bench_row *r)
 			"%.4f}\n",
 			r->name, r->shape, dtype_name(r->dtype), r->seconds,
 			r->flops ? "gflop_per_s" : "gbyte_per_s", r->rate, r->share);
+		fflush(cli_out()); /* a slow device takes long for the next one */
 		return;
 	}
 	snprintf(time, sizeof time, "%.3f", r->seconds * 1e3);
@@ -328,7 +333,8 @@ static int run(struct view *v, struct err *e)
 				     .v = c.vocab,
 				     .n = o->rows * o->length,
 				     .t = o->length,
-				     .r = o->lora_r };
+				     .r = o->lora_r,
+				     .products = o->products };
 	if (!o->ops)
 		s.n = 0;
 	if (!o->json && !(v->table = cli_table_new(heading, ARRAY_LEN(heading))))

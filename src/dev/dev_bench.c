@@ -15,7 +15,9 @@
 
 #define RUNS 7
 #define RUN_NS 2000000 /* a run lasts at least this long */
-#define HEAD_ROWS 256  /* rows of logits at a time: a training step does not hold more either */
+#define FEW 3          /* runs where one takes longer than SLOW_NS */
+#define SLOW_NS 1000000000
+#define HEAD_ROWS 256 /* rows of logits at a time: a training step does not hold more either */
 #define FILL ((size_t)1 << 20)
 
 struct bench {
@@ -166,14 +168,15 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Median of RUNS runs of fn(ctx), in seconds a call; the first call is not counted. */
+/* Median of RUNS or FEW runs of fn(ctx), in seconds a call; the first call is not counted. */
 static int measure(struct dev *d, int (*fn)(void *), void *ctx, double *seconds_p, struct err *e)
 {
 	double run[RUNS];
 	int64_t reps = 1;
+	int runs = RUNS;
 	TRY(fn(ctx));
 	TRY(dev_sync(d, e));
-	for (int r = 0; r < RUNS;) {
+	for (int r = 0; r < runs;) {
 		int64_t t0 = clock_now();
 		for (int64_t i = 0; i < reps; i++)
 			TRY(fn(ctx));
@@ -183,10 +186,12 @@ static int measure(struct dev *d, int (*fn)(void *), void *ctx, double *seconds_
 			reps = dt < RUN_NS / 16 ? reps * 8 : reps * 2;
 			continue;
 		}
+		if (!r && dt > SLOW_NS)
+			runs = FEW;
 		run[r++] = clock_seconds(dt) / (double)reps;
 	}
-	qsort(run, RUNS, sizeof *run, compare);
-	*seconds_p = run[RUNS / 2];
+	qsort(run, (size_t)runs, sizeof *run, compare);
+	*seconds_p = run[runs / 2];
 	return 0;
 }
 
@@ -247,10 +252,13 @@ static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int6
 	return j;
 }
 
+/* The last of the dtypes from float32 on that is measured. */
+static enum dtype last_of(const struct dev_bench_shape *s) { return s->products ? DT_F32 : DT_F16; }
+
 /* Squares from 512 on, until one takes 60 ms or does not fit. */
 static int ceilings(struct bench *b, struct err *e)
 {
-	for (enum dtype t = DT_F32; t <= DT_F16; t++) {
+	for (enum dtype t = DT_F32; t <= last_of(b->s); t++) {
 		struct dev_bench_row best = { .kind = BENCH_CEILING,
 					      .name = "matmul",
 					      .dtype = t,
@@ -719,16 +727,18 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 		return err_nomem(e, FILL, "a benchmark");
 	TRYOUT(ceilings(&b, e));
 	TRYOUT(copying(&b, e));
-	for (enum dtype t = DT_F32; s->n && t <= DT_F16; t++) {
+	for (enum dtype t = DT_F32; s->n && t <= last_of(s); t++) {
 		if (!dev_has(d, K_axpby, t))
 			continue;
 		TRYOUT(products(&b, t, e));
 		TRYOUT(experts(&b, t, e));
+		if (s->products)
+			continue;
 		TRYOUT(row_kernels(&b, t, e));
 		TRYOUT(attention(&b, t, e));
 		TRYOUT(other_kernels(&b, t, e));
 	}
-	if (s->n)
+	if (s->n && !s->products)
 		TRYOUT(optimizer_kernels(&b, e));
 out:
 	mem_free(b.fill);

@@ -7,7 +7,8 @@
  * sizes of a model: a kernel that computes (products, attention) against the ceiling of its dtype,
  * one that moves data against the copy. A share above 1 means that the data lay in a cache. The
  * products of experts are held against one product of as much work. Times
- * are medians of at least 5 runs; short work is repeated inside a run. */
+ * are medians of at least 5 runs, of 3 where one takes longer than a second; short work is repeated
+ * inside a run. */
 #ifndef HS_DEV_DEV_BENCH_H
 #define HS_DEV_DEV_BENCH_H
 
@@ -17,6 +18,7 @@
  * ceilings are measured. */
 struct dev_bench_shape {
 	int64_t c, f, h, g, d, v, n, t, r;
+	bool products; /* only these, in float32, and their ceiling */
 };
 
 enum dev_bench_kind { BENCH_CEILING, BENCH_COPY, BENCH_GEMM, BENCH_KERNEL };

@@ -21,12 +21,9 @@ const char *gpu_entry_name(enum gpu_entry n)
  * and their width. */
 static const struct {
 	int name, m, n, k, rows, vectors, wide;
-} shapes[GPU_SHAPES] = { { 32, 32, 32, 32, 2, 1, 4 },
-			 { 64, 64, 64, 16, 8, 1, 4 },
-			 { 128, 128, 64, 16, 8, 2, 4 },
-			 { 256, 128, 128, 16, 16, 2, 4 },
-			 { 512, 128, 128, 32, 8, 1, 16 },
-			 { 16, 64, 16, 64, 8, 1, 16 } };
+} shapes[GPU_SHAPES] = { { 32, 32, 32, 32, 2, 1, 4 },     { 64, 64, 64, 16, 8, 1, 4 },
+			 { 128, 128, 64, 16, 8, 2, 4 },   { 256, 128, 128, 16, 16, 2, 4 },
+			 { 512, 128, 128, 32, 8, 1, 16 }, { 16, 64, 16, 64, 8, 1, 16 } };
 enum { SMALL, PROCESSOR = GPU_LARGE - 1, FEW };
 /* A smaller side of at most so many takes FEW where that is the quickest for few columns: beside
  * the large shape for processors, which does well from 128 on, and beside the others. */

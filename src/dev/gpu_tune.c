@@ -14,7 +14,7 @@
 #define EXT "shape"
 enum { USUAL = 1, SIDE = 512, LARGER = 1024, RUNS = 3 };
 enum { ROWS = 2048, COLUMNS = 16, DEPTH = 512 }; /* of few columns, like an adapter's */
-static const double too_short = 2e-3; /* seconds of a run: the larger side is timed */
+static const double too_short = 2e-3;            /* seconds of a run: the larger side is timed */
 
 bool gpu_tune_asks(const struct dev_gemm *g, int best)
 {
