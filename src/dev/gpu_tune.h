@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_tune.h - which shapes of the portable matrix product (gpu.h) are the quickest on a device, for
- * large products and for those of few columns or rows: each is timed once, and the answer is kept in the kernel cache. All shapes give the same bits, so what
- * the clock says changes no number. */
+/* gpu_tune.h - which shapes of the portable matrix product (gpu.h) are the quickest on a device,
+ * for large products and for those of few columns or rows: each is timed once, and the answer is
+ * kept in the kernel cache. All shapes give the same bits, so what the clock says changes no
+ * number. */
 #ifndef HS_DEV_GPU_TUNE_H
 #define HS_DEV_GPU_TUNE_H
 
