@@ -176,7 +176,7 @@ $(BUILD)/heteroshard-older: $(BUILD)/cli/main.o $(OLDER) $(LIB)
 # Stand-ins for drivers, so that the mistakes of drivers can be tried. fake_opencl.so calls a
 # real libOpenCL.
 # fake_tiles_T-CARD.so: attention for a card with matrix units, and the macro of its compiler.
-TILES := $(foreach c,sm_80 gfx908 gfx90a gfx1100 gfx1200 intel8 intel16,1-$c 2-$c) 2-sm_75 \
+TILES := $(foreach c,sm_80 sm_90 gfx908 gfx90a gfx1100 gfx1200 intel8 intel16,1-$c 2-$c) 2-sm_75 \
 	2-sm_70
 DRIVERS := $(addprefix $(BUILD)/tests/drivers/,fake_opencl.so empty_opencl.so \
 	fake_rt.so lacking_rt.so fake_kernels_0.so fake_kernels_1.so fake_kernels_2.so \

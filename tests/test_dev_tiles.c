@@ -25,6 +25,7 @@ static const struct card {
 	const char *name, *spec, *variable, *value;
 	enum dtype from; /* the first of bfloat16 and float16 that has matrix units */
 } cards[] = {
+	{ "sm_90", "cuda:0", "FAKE_RT", "arch=90 volta noblas", DT_BF16 },
 	{ "sm_86", "cuda:0", "FAKE_RT", "arch=86 volta noblas", DT_BF16 },
 	{ "sm_75", "cuda:0", "FAKE_RT", "arch=75 volta noblas", DT_F16 },
 	{ "sm_70", "cuda:0", "FAKE_RT", "arch=70 volta noblas", DT_F16 },

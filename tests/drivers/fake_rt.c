@@ -315,7 +315,7 @@ static void *tiles_of(const char *image, char *path)
 	if (other)
 		snprintf(card, sizeof card, "%s", other);
 	else if (sscanf(made, "sm_%d", &sm) == 1 || sscanf(made, "compute_%d", &sm) == 1)
-		snprintf(card, sizeof card, "sm_%d", sm >= 80 ? 80 : sm);
+		snprintf(card, sizeof card, "sm_%d", sm / 10 == 9 ? 90 : sm >= 80 ? 80 : sm);
 	else
 		snprintf(card, sizeof card, "%.*s", (int)strcspn(made, ":"), made);
 	sprintf(slash, "/fake_tiles_%c-%s.so", image[13], card);
