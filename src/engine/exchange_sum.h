@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_sum.h - numbers between the members of a group, for the sum of their gradients (reduce.h)
- * and for new values, by an exchange (exchange.h). */
+/* exchange_sum.h - numbers between the members of a group, for the sum of their gradients
+ * (reduce.h) and for new values, by an exchange (exchange.h). */
 #ifndef HS_ENGINE_EXCHANGE_SUM_H
 #define HS_ENGINE_EXCHANGE_SUM_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group_there.h - sums of gradients that are added on a card (sched/reduce.h, reduce_there): what is
- * sent and received is memory of a link that the card knows (dev/pin.h), so between cards of one
+/* group_there.h - sums of gradients that are added on a card (sched/reduce.h, reduce_there): what
+ * is sent and received is memory of a link that the card knows (dev/pin.h), so between cards of one
  * machine it goes from card to card (dev/rt_far.c).
  *
  * All members whose device does that must do it, for then a message may hold a mark in place of the
