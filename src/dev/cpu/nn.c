@@ -101,8 +101,7 @@ INLINE void act_bwd(const struct nn *k, int64_t i, const bool bf)
 {
 	const int64_t end = (i + 1) * CHUNK < k->n ? (i + 1) * CHUNK : k->n;
 	for (int64_t j = i * CHUNK; j < end; j += VW) {
-		vf d = ldm(k->dy, j, end - j, bf) *
-		       act_slope(ldm(k->x, j, end - j, bf), k->kind);
+		vf d = ldm(k->dy, j, end - j, bf) * act_slope(ldm(k->x, j, end - j, bf), k->kind);
 		if (k->acc)
 			d += ldm(k->out, j, end - j, bf);
 		stm(k->out, j, d, end - j, bf);
