@@ -109,9 +109,10 @@ int mx_view(const uint8_t *blocks, uint64_t block_step, const uint8_t *scales, u
 	const uint64_t row = (uint64_t)columns / 2, each = (uint64_t)columns / MX_BLOCK,
 		       n = (uint64_t)nrows, nblk = n * each, nested = (nblk + 255) / 256,
 		       bytes = n * row + nblk + nested * 4 + 4;
-	uint8_t *p = mem_alloc(bytes), *packed = p + nested * 4;
+	uint8_t *p = mem_alloc(bytes);
 	if (!p)
 		return err_nomem(e, bytes, "a matrix in MXFP4");
+	uint8_t *packed = p + nested * 4;
 	float *ones = (float *)(void *)p;
 	for (uint64_t i = 0; i < nested; i++)
 		ones[i] = 1;
