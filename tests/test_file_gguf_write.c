@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_gguf_write.c - models written as GGUF and read back: weights, configuration and
- * vocabulary, from folders and from GGUF files. */
+ * vocabulary, from folders and from GGUF files. Adapters: test_file_gguf_adapter.c. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -9,7 +9,6 @@
 #include "file/gguf.h"
 #include "file/gguf_write.h"
 #include "file/model_file.h"
-#include "file/peft.h"
 #include "file/safetensors.h"
 #include "support/scratch.h"
 
@@ -597,78 +596,6 @@ static void test_types(void **state)
 	model_file_close(b);
 }
 
-/* An adapter's two halves, as llama.cpp multiplies them, are B A of the adapter: rows of B in the
- * order of the file's Q and K. */
-static void test_adapter(void **state)
-{
-	(void)state;
-	struct err e = { 0 };
-	struct model_file *b = open_model(repository("tests/golden/models/smollm2"));
-	const char *const modules[] = { "self_attn.q_proj", "mlp.down_proj" };
-	struct peft_pair pair[2];
-	const char *const out = scratch("adapter.gguf");
-	float *v[4];
-	for (int i = 0; i < 2; i++) {
-		char name[128];
-		snprintf(name, sizeof name, "model.layers.1.%s.weight", modules[i]);
-		const struct model_tensor *t = model_file_find(b, name);
-		assert_non_null(t);
-		v[2 * i] = malloc((size_t)(2 * t->shape[1]) * 4);
-		v[2 * i + 1] = malloc((size_t)(2 * t->shape[0]) * 4);
-		for (int64_t k = 0; k < 2 * t->shape[1]; k++)
-			v[2 * i][k] = (float)k;
-		for (int64_t k = 0; k < 2 * t->shape[0]; k++)
-			v[2 * i + 1][k] = -(float)k;
-		pair[i] = (struct peft_pair){ .module = strcpy(malloc(128), name),
-					      .in = t->shape[1],
-					      .r = 2,
-					      .scale = 6 / sqrt(2),
-					      .out = t->shape[0],
-					      .a = v[2 * i],
-					      .b = v[2 * i + 1] };
-		*strstr((char *)pair[i].module, ".weight") = 0;
-	}
-	const struct peft_adapter ad = { .cfg = { .r = 2, .alpha = 6, .rslora = true },
-					 .pair = pair,
-					 .npair = 2 };
-	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), 0);
-	struct gguf g;
-	json_t *value = NULL;
-	assert_int_equal(gguf_open(out, &g, &e), 0);
-	assert_int_equal(gguf_kv_json(&g, gguf_find(&g, "adapter.lora.alpha"), &value, &e), 0);
-	/* PEFT scales by alpha / sqrt(r) here, llama.cpp by its own alpha / r */
-	assert_true(fabs(json_number_value(value) / 2 - 6 / sqrt(2)) < 1e-6);
-	json_decref(value);
-	assert_int_equal(g.ntensor, 4);
-	static const char *const names[] = { "blk.1.attn_q.weight.lora_a",
-					     "blk.1.attn_q.weight.lora_b",
-					     "blk.1.ffn_down.weight.lora_a",
-					     "blk.1.ffn_down.weight.lora_b" };
-	int64_t heads = json_integer_value(
-			json_object_get(model_file_config(b), "num_attention_heads")),
-		dim = pair[0].out / heads;
-	for (int i = 0; i < 4; i++) {
-		const struct gguf_tensor *t = &g.tensor[i];
-		const struct peft_pair *p = &pair[i / 2];
-		assert_string_equal(t->name, names[i]);
-		assert_int_equal(t->ne[0], i % 2 ? 2 : p->in);
-		assert_int_equal(t->ne[1], i % 2 ? p->out : 2);
-		for (int64_t r = 0; r < t->ne[1]; r++) {
-			/* the file interleaves the two halves of a head */
-			int64_t from = i == 1 ? r / dim * dim + r % dim / 2 + r % 2 * (dim / 2) : r;
-			float first;
-			memcpy(&first, t->data + (size_t)(r * t->ne[0]) * 4, 4);
-			assert_true(first == v[i][from * t->ne[0]]);
-		}
-	}
-	gguf_close(&g);
-	pair[1].module = "model.layers.99.mlp.down_proj";
-	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
-	for (int i = 0; i < 4; i++)
-		free(v[i]);
-	model_file_close(b);
-}
-
 /* Experts in MXFP4 keep their numbers: those of a folder become those of the package `gguf`. */
 static void test_mxfp4(void **state)
 {
@@ -701,54 +628,6 @@ static void test_mxfp4(void **state)
 	assert_int_equal(seen, 6);
 	gguf_close(&g), gguf_close(&h);
 	model_file_close(a), model_file_close(b);
-}
-
-/* The adapters of all experts of a layer are one tensor, zeros where an expert has none. */
-static void test_adapter_experts(void **state)
-{
-	(void)state;
-	struct err e = { 0 };
-	struct model_file *b = open_model(repository("tests/golden/models/qwen3-moe"));
-	float v[2][2 * 48]; /* A (2,48), B (24,2) */
-	struct peft_pair pair[2];
-	for (int k = 0; k < 2 * 48; k++) {
-		v[0][k] = 1 + (float)k;
-		v[1][k] = -1 - (float)k;
-	}
-	for (int i = 0; i < 2; i++)
-		pair[i] = (struct peft_pair){ .module = i ? "model.layers.0.mlp.experts.6.up_proj"
-							  : "model.layers.0.mlp.experts.1.up_proj",
-					      .in = 48,
-					      .out = 24,
-					      .r = 2,
-					      .scale = 2,
-					      .a = v[i],
-					      .b = v[i] };
-	const struct peft_adapter ad = { .cfg = { .r = 2, .alpha = 4 }, .pair = pair, .npair = 2 };
-	const char *const out = scratch("experts.gguf");
-	struct gguf g;
-	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), 0);
-	assert_int_equal(gguf_open(out, &g, &e), 0);
-	assert_int_equal(g.ntensor, 2);
-	for (int i = 0; i < 2; i++) {
-		const struct gguf_tensor *t = tensor_of(&g, i ? "blk.0.ffn_up_exps.weight.lora_b"
-							      : "blk.0.ffn_up_exps.weight.lora_a");
-		assert_non_null(t);
-		assert_true(t->ndim == 3 && t->ne[2] == 8);
-		assert_true(t->ne[0] == (i ? 2 : 48) && t->ne[1] == (i ? 24 : 2));
-		const size_t n = i ? 48 : 96;
-		for (size_t k = 0; k < 8 * n; k++) {
-			float is;
-			memcpy(&is, t->data + 4 * k, 4);
-			assert_true(is == (k / n == 1   ? v[0][k % n]
-					   : k / n == 6 ? v[1][k % n]
-							: 0));
-		}
-	}
-	gguf_close(&g);
-	pair[1].module = "model.layers.0.mlp.experts.8.up_proj";
-	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
-	model_file_close(b);
 }
 
 /* A file whose experts are fewer or more than it says, and a choice of more than there are. */
@@ -790,13 +669,12 @@ static void test_wrong_experts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folders),       cmocka_unit_test(test_families),
-		cmocka_unit_test(test_no_place),      cmocka_unit_test(test_vocab),
-		cmocka_unit_test(test_carried),       cmocka_unit_test(test_mixtures),
-		cmocka_unit_test(test_mxfp4),         cmocka_unit_test(test_adapter_experts),
-		cmocka_unit_test(test_wrong_experts), cmocka_unit_test(test_types),
-		cmocka_unit_test(test_adapter),       cmocka_unit_test(test_spm),
-		cmocka_unit_test(test_pre_names),     cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_folders),   cmocka_unit_test(test_families),
+		cmocka_unit_test(test_no_place),  cmocka_unit_test(test_vocab),
+		cmocka_unit_test(test_carried),   cmocka_unit_test(test_mixtures),
+		cmocka_unit_test(test_mxfp4),     cmocka_unit_test(test_wrong_experts),
+		cmocka_unit_test(test_types),     cmocka_unit_test(test_spm),
+		cmocka_unit_test(test_pre_names), cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

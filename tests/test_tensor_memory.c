@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensor_memory.c - the stack of device memory of tensor.h: how it grows, and what it holds. */
+#include "base/err.h"
+#include "base/rng.h"
+#include "tensor/tensor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Two microbatches of different size through one stack: what it holds in the end is what the larger
+ * one needs, in one piece. */
+static void a_stack_that_grew_is_one_block(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct dev *d;
+	struct dmem m;
+	struct dev_ref r[3][40];
+	size_t need[3] = { 0 };
+	uint64_t allocs = 0;
+	assert_true(dev_open("cpu", &d, &e) >= 0);
+	dmem_init(&m, d, 4096);
+	for (int pass = 0; pass < 3; pass++) {
+		struct dmem_mark half = { 0 };
+		for (int i = 0; i < 40; i++) {
+			size_t bytes = 64 * (1 + rng_mix64((uint64_t)i) % 100) * (pass ? 3 : 2);
+			if (i == 20)
+				half = dmem_mark(&m);
+			assert_true(dmem_take(&m, bytes, &r[pass][i], &e) >= 0);
+			assert_true(r[pass][i].off % 64 == 0 &&
+				    r[pass][i].off + bytes <= r[pass][i].buf->size);
+			for (int k = 0; k < i; k++)
+				assert_false(r[pass][k].buf == r[pass][i].buf &&
+					     r[pass][k].off == r[pass][i].off);
+			need[pass] += bytes;
+		}
+		assert_int_equal(m.bytes, need[pass]);
+		dmem_back(&m, half);
+		assert_true(m.bytes < need[pass]);
+		dmem_reset(&m);
+		assert_int_equal(m.nblock, 1);
+		assert_int_equal(d->mem_used, need[pass]);
+		if (pass == 1)
+			allocs = d->allocs;
+	}
+	assert_int_equal(d->allocs, allocs); /* the third needs nothing new */
+	dmem_release(&m);
+	assert_true(dmem_take(&m, 64, &r[0][0], &e) >= 0);
+	dmem_expect(&m, 100000); /* what is known beforehand comes in one block */
+	allocs = d->allocs;
+	for (int i = 0; i < 90; i++)
+		assert_true(dmem_take(&m, 1024, &r[0][0], &e) >= 0);
+	assert_int_equal(d->allocs, allocs);
+	assert_int_equal(m.nblock, 2);
+	assert_true(d->mem_used < 105000);
+	dmem_reset(&m);
+	/* what is larger than all of an empty stack takes its place */
+	assert_true(dmem_take(&m, 200000, &r[0][0], &e) >= 0);
+	assert_true(d->mem_used < 205000);
+	dmem_release(&m);
+	dev_close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_stack_that_grew_is_one_block) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
