@@ -146,6 +146,7 @@ static int check_matrix(struct dev *d, struct err *e)
 		double worst = 0;
 		for (int i = 0; i < GPU_SHAPES && rc == 0 && worst <= 1e-6; i++) {
 			c->shape[t] = i;
+			/* few rows for the shapes for small sides, the first and the last */
 			rc = product(d, t, v, i % GPU_LARGE ? TM : 24, TN, TK, &worst, e);
 		}
 		c->shape[t] = -1;
