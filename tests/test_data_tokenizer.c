@@ -182,6 +182,15 @@ static int written(const char *name, const json_t *kv, bool gaps)
 		fail_msg("%s", e.msg);
 	assert_string_equal(json_string_value(json_object_get(config, "chat_template")),
 			    "{{ messages }}");
+	/* `tokenizers` takes the id of an added token from the vocabulary, whatever it says itself */
+	const json_t *vocab = json_object_get(json_object_get(doc, "model"), "vocab"), *v;
+	size_t i;
+	json_array_foreach(json_object_get(doc, "added_tokens"), i, v)
+	{
+		const char *text = json_string_value(json_object_get(v, "content"));
+		if (!json_equal(json_object_get(vocab, text), json_object_get(v, "id")))
+			fail_msg("%s: '%s' has another id in the vocabulary, or none", name, text);
+	}
 	if (getenv("HS_KEEP")) { /* to compare it with other tokenizers by hand */
 		char path[512];
 		snprintf(path, sizeof path, "%s/%s.json", getenv("HS_KEEP"), name);

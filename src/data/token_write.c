@@ -83,14 +83,14 @@ static json_t *added_tokens(const struct source *s)
 	return list;
 }
 
-/* Byte-level: without the added tokens, which are no results of merges. */
+/* With the added tokens: `tokenizers` takes their ids from here, and counts on behind the last one
+ * for those that are not here. */
 static json_t *vocabulary(const struct source *s)
 {
 	json_t *o = json_object();
 	for (size_t i = 0; i < json_array_size(s->tokens); i++) {
 		char empty[32];
-		if (s->spm || !is_added(s, i))
-			json_object_set_new(o, text_of(s, i, empty), json_integer((json_int_t)i));
+		json_object_set_new(o, text_of(s, i, empty), json_integer((json_int_t)i));
 	}
 	return o;
 }
