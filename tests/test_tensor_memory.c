@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tensor_memory.c - the stack of device memory of tensor.h: how it grows, and what it holds. */
+/* test_tensor_memory.c - the stack of device memory of tensor.h: how it grows, what it holds. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "tensor/tensor.h"
