@@ -23,6 +23,7 @@
 #include "coord/session.h"
 #include "job/job.h"
 #include "support/player.h"
+#include "support/ports.h"
 #include "support/tiny.h"
 #include "train/round.h"
 #include "proto/beat.h"
@@ -445,7 +446,7 @@ static void started_by_hand_at_the_same_moment(void **state)
 		.seat = &seat, .n = 1, .program = program, .join_timeout = 20
 	};
 	place_make(&p, 2, "gradient_accumulation_steps=3");
-	snprintf(seat.address, sizeof seat.address, "127.0.0.7:%d", 20000 + getpid() % 20000);
+	snprintf(seat.address, sizeof seat.address, "127.0.0.7:%d", ports_claim());
 	memcpy(l.address, seat.address, sizeof l.address);
 	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &l.a.w.net, &err));
 	MUST(net_open(NET_DEFAULT, &(struct net_options){ 0 }, &o.net, &err));

@@ -182,7 +182,7 @@ static int written(const char *name, const json_t *kv, bool gaps)
 		fail_msg("%s", e.msg);
 	assert_string_equal(json_string_value(json_object_get(config, "chat_template")),
 			    "{{ messages }}");
-	/* `tokenizers` takes the id of an added token from the vocabulary, whatever it says itself */
+	/* `tokenizers` takes the id of an added token from the vocabulary, not from its "id" */
 	const json_t *vocab = json_object_get(json_object_get(doc, "model"), "vocab"), *v;
 	size_t i;
 	json_array_foreach(json_object_get(doc, "added_tokens"), i, v)

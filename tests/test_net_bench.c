@@ -26,6 +26,7 @@
 #include "net/net.h"
 #include "net/net_bench.h"
 #include "net/tls_crypt.h"
+#include "support/ports.h"
 #include "support/scratch.h"
 
 static void loopback(void **state)
@@ -324,7 +325,7 @@ static void two_machines(void **state)
 			 scratch("key%d", i), scratch("said%d", i));
 		assert_int_equal(system(command), 0);
 	}
-	snprintf(port, sizeof port, "%d", 20000 + (int)(getpid() % 4000) * 5);
+	snprintf(port, sizeof port, "%d", ports_claim());
 	snprintf(command, sizeof command,
 		 "'%s' bench --serve 127.0.0.4:%s --key-file '%s' \"--peer=$(cat '%s.pub')\" & "
 		 "'%s' bench --to 127.0.0.4:%s --key-file '%s' \"--peer=$(cat '%s.pub')\" --json; "

@@ -8,7 +8,7 @@ export XDG_CONFIG_HOME=$tmp/config XDG_CACHE_HOME=$tmp/cache OMP_NUM_THREADS=1 T
 for i in $(seq 40); do
 	echo "{\"text\": \"one two three four five six seven eight nine ten eleven $i\"}"
 done >"$tmp/data.jsonl"
-port=$((21000 + $$ % 1000 * 8))
+port=$((22000 + $$ % 120 * 8))
 cat >"$tmp/one.yaml" <<END
 base_model: $PWD/tests/golden/models/smollm2
 datasets: [{path: $tmp/data.jsonl, type: text}]

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/ports.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -85,7 +86,7 @@ void site_configuration(const struct site *s, const char *name, int workers, con
 
 static void make(struct site *s, bool tied, const char *config)
 {
-	static int turn;
+	static int turn, ports[2]; /* what an earlier site left does not meet the next one */
 	struct err e = { 0 };
 	char path[512];
 	if (config)
@@ -94,8 +95,10 @@ static void make(struct site *s, bool tied, const char *config)
 		(tied ? tiny_make_tied : tiny_make)(&s->t, SITE_LAYERS, 40);
 	/* where the processes of this site meet */
 	setenv("XDG_RUNTIME_DIR", s->t.dir, 1);
-	/* below the ports that the kernel gives to dialling sockets */
-	s->port = 20000 + (int)(getpid() % 1270) * 10 + turn++ % 2 * 5;
+	turn = !turn;
+	if (!ports[turn])
+		ports[turn] = ports_claim();
+	s->port = ports[turn];
 	snprintf(path, sizeof path, "%s/key", s->t.dir);
 	if (key_pair_generate(&s->key, &e) < 0 || key_pair_save(&s->key, path, &e) < 0)
 		fail_msg("%s", e.msg);
