@@ -204,7 +204,7 @@ $(BUILD)/tests/drivers/fake_tiles_%.so: tests/drivers/fake_kernels.c tests/drive
 		$(patsubst intel%,HS_SUBGROUP=%, \
 		$(patsubst gfx90%,__gfx90%__,$(patsubst gfx12%,__gfx12%__, \
 		$(word 2,$(subst -, ,$*)))))))) -fPIC -shared $< -o $@ -lm
-$(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c src/dev/cl.h
+$(BUILD)/tests/drivers/%.so: tests/drivers/fake_opencl.c tests/drivers/fake_gates.h src/dev/cl.h
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) $(if $(filter fake%,$*),-DFAKE) \
 		-fPIC -shared $< -o $@ \

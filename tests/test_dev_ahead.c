@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dev_ahead.c - the weights of the next product are expanded while a card computes the one
- * before it (dev/rt_graph.h), on the stand-in for a card: each stream's work as late and as early
- * as the interface allows, one by one and as graphs, the numbers are those of the host. It says
- * nothing about real cards. */
+ * before it (dev/gpu_ahead.h), on the stand-in for a card: each stream's work as late and as early
+ * as the interface allows, one by one and as graphs, the numbers are those of the host. The same
+ * for OpenCL's queues, on a driver for the processor behind a stand-in (tests/drivers/
+ * fake_gates.h). It says nothing about real cards. */
 #include "support/fake_rt.h"
 
+#include "dev/opencl.h"
 #include "dev/rt.h"
 #include "tensor/param.h"
 #include "tensor/quant.h"
@@ -14,13 +16,16 @@
 
 enum { ROWS = 24, COLS = 64, WEIGHTS = 5, COUNT = 3, PASSES = 6 };
 
-static long beside(void)
+/* What the stand-in in the place of a driver's library has counted. */
+static long counted(const char *library, const char *what)
 {
-	void *h = dlopen(getenv("HS_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-	const long *n = h ? dlsym(h, "fake_beside") : NULL;
+	void *h = dlopen(getenv(library), RTLD_NOW | RTLD_NOLOAD);
+	const long *n = h ? dlsym(h, what) : NULL;
 	assert_non_null(n);
 	return *n;
 }
+
+static long beside(void) { return counted("HS_CUDA_LIBRARY", "fake_beside"); }
 
 struct model {
 	struct dev *d;
@@ -149,11 +154,11 @@ static void one(const char *spec, const char *words, const char *graphs)
 		pass(&m, k);
 	printf("%s %s, graphs %s: %llu of %d expansions ahead, %ld beside a product, %llu works "
 	       "by graphs\n",
-	       spec, words, graphs, (unsigned long long)c->went_ahead, 2 * WEIGHTS * PASSES,
+	       spec, words, graphs, (unsigned long long)c->may.count, 2 * WEIGHTS * PASSES,
 	       beside() - before, (unsigned long long)c->replayed);
 	/* in the first pass the weights have just been uploaded, and nothing is in front of a
 	 * pass's first product */
-	assert_true(c->went_ahead >= (uint64_t)(2 * (WEIGHTS - 1) * (PASSES - 1)));
+	assert_true(c->may.count >= (uint64_t)(2 * (WEIGHTS - 1) * (PASSES - 1)));
 	assert_true(!strstr(words, "early") == !(beside() - before));
 	if (strstr(words, "early"))
 		assert_true(beside() - before >= 2 * (WEIGHTS - 2) * (PASSES - 1));
@@ -189,7 +194,7 @@ static void only_what_nobody_else_uses(void **state)
 		struct rt *c = m.d->priv;
 		pass(&m, 0);
 		/* the same codes again: they come by the copy stream, behind the last fork */
-		const uint64_t before = c->went_ahead;
+		const uint64_t before = c->may.count;
 		uint8_t codes[ROWS * COLS / 2];
 		ok(dev_download(codes, m.p[0].w.data, sizeof codes, &e), &e);
 		ok(dev_upload(m.p[0].w.data, codes, sizeof codes, &e), &e);
@@ -197,7 +202,7 @@ static void only_what_nobody_else_uses(void **state)
 		ok(weight_matmul(w, &m.scratch, DT_F32, false, DEV_REF(m.y, 0), DEV_REF(m.x, 0),
 				 COUNT, 0, DEV_NONE, &e),
 		   &e);
-		assert_int_equal(c->went_ahead, before);
+		assert_int_equal(c->may.count, before);
 		/* the panel that the product before this one reads, and then the other one */
 		for (int k = 0; k < 3; k++) {
 			m.d->panel = k == 2;
@@ -206,16 +211,106 @@ static void only_what_nobody_else_uses(void **state)
 					 DEV_REF(m.y, sizeof(float) * COUNT * ROWS * (size_t)k),
 					 DEV_REF(m.x, 0), COUNT, 0, DEV_NONE, &e),
 			   &e);
-			assert_int_equal(c->went_ahead, before + (k == 2));
+			assert_int_equal(c->may.count, before + (k == 2));
 		}
 		end(&m);
 		faults("");
 	}
 }
 
+static char own_cache[4096]; /* where OpenCL's kernels may lie already; empty: not said */
+
+static struct opencl *begin_opencl(struct model *m, const char *words, const char *ahead)
+{
+	setenv("FAKE_CL", words, 1);
+	setenv("HS_OPENCL_AHEAD", ahead, 1);
+	begin(m, "opencl:0");
+	return m->d->priv;
+}
+
+static bool opencl_is_there(void)
+{
+	struct err ignored = { 0 };
+	own_cache[0] ? setenv("XDG_CACHE_HOME", own_cache, 1) : unsetenv("XDG_CACHE_HOME");
+	if (backend_find("opencl")->count(&ignored) > 0 && getenv("HS_OPENCL_LIBRARY"))
+		return true;
+	printf("opencl: there is no device, or no stand-in\n");
+	return false;
+}
+
+static void opencl_expands_on_a_queue_of_its_own(void **state)
+{
+	static const char *const words[] = { "", "early", "late" };
+	static struct model m;
+	(void)state;
+	if (!opencl_is_there())
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		for (int on = 0; on < 2; on++) {
+			const struct opencl *c = begin_opencl(&m, words[i], on ? "1" : "0");
+			const long others = counted("HS_OPENCL_LIBRARY", "fake_others"),
+				   ran = counted("HS_OPENCL_LIBRARY", "fake_beside");
+			for (int k = 0; k < PASSES; k++)
+				pass(&m, k);
+			const long there = counted("HS_OPENCL_LIBRARY", "fake_others") - others,
+				   by = counted("HS_OPENCL_LIBRARY", "fake_beside") - ran;
+			printf("opencl:0 %s, HS_OPENCL_AHEAD=%d: %llu of %d expansions ahead, %ld "
+			       "beside a product\n",
+			       words[i], on, (unsigned long long)c->may.count, 2 * WEIGHTS * PASSES,
+			       by);
+			assert_true(on ? c->may.count >=
+						    (uint64_t)(2 * (WEIGHTS - 1) * (PASSES - 1))
+				       : c->may.count == 0);
+			if (words[i][0])
+				assert_int_equal(there, c->may.count);
+			if (on && !strcmp(words[i], "early"))
+				assert_true(by >= 2 * (WEIGHTS - 2) * (PASSES - 1));
+			end(&m);
+		}
+	setenv("FAKE_CL", "", 1);
+}
+
+/* As for cards: what was uploaded a moment ago, or is still read, is waited for. */
+static void opencl_takes_only_what_nobody_else_uses(void **state)
+{
+	static struct model m;
+	struct err e = { 0 };
+	uint8_t codes[ROWS * COLS / 2];
+	(void)state;
+	if (!opencl_is_there())
+		skip();
+	const struct opencl *c = begin_opencl(&m, "early", "1");
+	pass(&m, 0);
+	const uint64_t before = c->may.count;
+	ok(dev_download(codes, m.p[0].w.data, sizeof codes, &e), &e);
+	ok(dev_upload(m.p[0].w.data, codes, sizeof codes, &e), &e);
+	for (int k = 0; k < 4; k++) { /* 1: the panel that the product before this one reads */
+		if (k)
+			m.d->panel = k == 3;
+		ok(weight_matmul(&m.p[k].w, &m.scratch, DT_F32, false,
+				 DEV_REF(m.y, sizeof(float) * COUNT * ROWS * (size_t)k),
+				 DEV_REF(m.x, 0), COUNT, 0, DEV_NONE, &e),
+		   &e);
+		assert_int_equal(c->may.count, before + (k == 3));
+	}
+	end(&m);
+	setenv("FAKE_CL", "", 1);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(weights_come_while_a_product_runs),
 	cmocka_unit_test(only_what_nobody_else_uses),
+	cmocka_unit_test(opencl_expands_on_a_queue_of_its_own),
+	cmocka_unit_test(opencl_takes_only_what_nobody_else_uses),
 };
 
-FAKE_RT_MAIN(tests)
+int main(void)
+{
+	const struct CMUnitTest none[] = { cmocka_unit_test(no_card) };
+	const char *cache_of_all = getenv("XDG_CACHE_HOME");
+	snprintf(own_cache, sizeof own_cache, "%s", cache_of_all ? cache_of_all : "");
+	if (!fake_cards("fake_rt.so", true))
+		return cmocka_run_group_tests(none, NULL, NULL);
+	fake_opencl();
+	return cmocka_run_group_tests(tests, prepare, tidy);
+}

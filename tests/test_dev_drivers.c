@@ -208,6 +208,25 @@ static void a_lost_device_is_named(void **state)
 	}
 }
 
+/* A folder for what is kept of compilers and checks. */
+static char cache[] = "/tmp/hs-drivers-XXXXXX", own[64];
+
+static void forget_checks(void)
+{
+	struct buf text;
+	assert_int_equal(shell(&text, "find '%s' -name '*.check' -delete", cache), 0);
+	buf_release(&text);
+}
+
+static int remove_cache(void **state)
+{
+	struct buf text;
+	(void)state;
+	const int rc = shell(&text, "rm -r '%s'", cache);
+	buf_release(&text);
+	return rc;
+}
+
 /* A driver that gives a wrong result for a long product is found when the device is opened, each
  * time: only a right result is kept in the cache. A driver that gives a right result is tested
  * once. */
@@ -215,11 +234,9 @@ static void a_driver_that_computes_wrong_is_refused(void **state)
 {
 	(void)state;
 	struct buf text;
-	char cache[] = "/tmp/hs-drivers-XXXXXX", own[64];
 	if (!have_fake)
 		skip();
-	assert_non_null(mkdtemp(cache));
-	snprintf(own, sizeof own, "XDG_CACHE_HOME=%s", cache);
+	forget_checks();
 	for (int i = 0; i < 2; i++) {
 		apart((const char *const[]){ with_fake, own, "FAKE_CL=wrong=49152", NULL },
 		      multiply, &text);
@@ -233,8 +250,58 @@ static void a_driver_that_computes_wrong_is_refused(void **state)
 		expect(&text, "nothing failed", "a driver that has been checked");
 		buf_release(&text);
 	}
-	assert_int_equal(shell(&text, "rm -r '%s'", cache), 0);
-	buf_release(&text);
+}
+
+/* Transfers up and down, kernels on what has just come. */
+static void double_it(void)
+{
+	enum { N = 1 << 14, TIMES = 20 };
+	static float x[N];
+	struct err e = { 0 };
+	struct dev *d;
+	struct dev_buf *b;
+	SAY(dev_open("opencl:0", &d, &e));
+	SAY(dev_alloc(d, sizeof x, &b, &e));
+	for (int i = 0; i < TIMES; i++) {
+		const union dev_arg a[] = { { .b = DEV_REF(b, 0) },
+					    { .b = DEV_REF(b, 0) },
+					    { .i = N },
+					    { .f = 2 },
+					    { .f = 0 } };
+		for (int k = 0; k < N; k++)
+			x[k] = (float)(i + k);
+		SAY(dev_upload(DEV_REF(b, 0), x, sizeof x, &e));
+		SAY(dev_launch(d, K_axpby, DT_F32, a, &e));
+		SAY(dev_download(x, DEV_REF(b, 0), sizeof x, &e));
+		for (int k = 0; k < N; k++)
+			if (x[k] != 2 * (float)(i + k))
+				return end_here("a wrong number");
+	}
+	fprintf(stderr, "nothing failed\n");
+	dev_free(b);
+	dev_close(d);
+}
+
+/* A driver whose queues do not wait for each other gets all work by one; this is kept too. */
+static void queues_that_do_not_wait_are_not_used(void **state)
+{
+	static const char *const faults[] = { "FAKE_CL=early", "FAKE_CL=deaf" };
+	(void)state;
+	struct buf text;
+	if (!have_fake)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+		forget_checks();
+		for (int again = 0; again < 2; again++) {
+			apart((const char *const[]){ with_fake, own, "HS_OPENCL_AHEAD=1", faults[i],
+						     NULL },
+			      double_it, &text);
+			expect(&text, "nothing failed", faults[i]);
+			assert_true(!strstr(text.p, "queues do not wait") ==
+				    !strstr(faults[i], "deaf"));
+			buf_release(&text);
+		}
+	}
 }
 
 static void a_hanging_device_ends_the_process(void **state)
@@ -566,8 +633,9 @@ static int find_drivers(void **state)
 	const char *bin = getenv("HS_BIN");
 	char here[3000];
 	(void)state;
-	if (!bin)
+	if (!bin || !mkdtemp(cache))
 		return -1;
+	snprintf(own, sizeof own, "XDG_CACHE_HOME=%s", cache);
 	snprintf(here, sizeof here, "%s", bin);
 	*strrchr(here, '/') = 0;
 	snprintf(fake, sizeof fake, "%s/tests/drivers/fake_opencl.so", here);
@@ -588,6 +656,7 @@ int main(void)
 		cmocka_unit_test(one_broken_platform_hides_no_other),
 		cmocka_unit_test(a_lost_device_is_named),
 		cmocka_unit_test(a_driver_that_computes_wrong_is_refused),
+		cmocka_unit_test(queues_that_do_not_wait_are_not_used),
 		cmocka_unit_test(a_hanging_device_ends_the_process),
 		cmocka_unit_test(memory_that_is_short_is_counted),
 		cmocka_unit_test(training_without_memory_says_what_to_lower),
@@ -597,5 +666,5 @@ int main(void)
 		cmocka_unit_test(auto_takes_the_best_that_opens),
 		cmocka_unit_test(auto_never_takes_a_processor_by_opencl),
 	};
-	return cmocka_run_group_tests(tests, find_drivers, NULL);
+	return cmocka_run_group_tests(tests, find_drivers, remove_cache);
 }

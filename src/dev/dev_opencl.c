@@ -56,7 +56,9 @@ static void opencl_close(struct dev *d)
 	opencl_programs_release(c);
 	if (c->none)
 		f->clReleaseMemObject(c->none);
-	if (c->copy)
+	if (c->side)
+		f->clReleaseCommandQueue(c->side);
+	if (c->copy && c->copy != c->queue)
 		f->clReleaseCommandQueue(c->copy);
 	if (c->queue)
 		f->clReleaseCommandQueue(c->queue);
@@ -98,6 +100,9 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 		c->queue = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
 	if (rc == CL_SUCCESS)
 		c->copy = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
+	int32_t ignored; /* without it nothing runs ahead */
+	if (rc == CL_SUCCESS && opencl_wants_side(opencl_is_cpu(l, index)))
+		c->side = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &ignored);
 	if (rc == CL_SUCCESS)
 		c->none = l->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, 64, NULL, &rc);
 	int code = opencl_failed(c, rc, "opening it", e);

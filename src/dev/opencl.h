@@ -7,6 +7,7 @@
 #include "dev/cl.h"
 #include "dev/dev_watch.h"
 #include "dev/gpu.h"
+#include "dev/gpu_ahead.h"
 #include "dev/gpu_cache.h"
 
 struct err;
@@ -35,8 +36,12 @@ struct opencl {
 	cl_context context;
 	/* Kernels, products and copies inside the device run on `queue` in the order of the calls;
 	 * uploads and downloads on `copy`. Each buffer knows the last work of either that named it,
-	 * so that one waits for the other only where both use the same buffer. */
-	cl_queue queue, copy;
+	 * so that one waits for the other only where both use the same buffer. Kernels that run
+	 * ahead (gpu_ahead.h) run on `side`, behind `fork` of `queue`, which waits for them; NULL:
+	 * none do. */
+	cl_queue queue, copy, side;
+	cl_event fork;
+	struct gpu_ahead may;
 	uint64_t launched, finished; /* work on `queue`: given to it, known to have run */
 	uint64_t copies, seen;       /* transfers on `copy`: given to it, waited for by `queue` */
 	uint64_t ordered;            /* work on `queue` behind which all that `copy` gets now is */
@@ -90,8 +95,8 @@ struct opencl {
 
 /* What stands behind a dev_buf's handle. */
 struct opencl_buf {
+	struct gpu_named named; /* by works of `queue` (`launched`) and of `copy` (`copies`) */
 	cl_mem mem;
-	uint64_t used, copied; /* the last work of `queue` and of `copy` that names it */
 };
 
 static inline struct opencl_buf *opencl_buf_of(const struct dev_buf *b)
@@ -111,6 +116,9 @@ void opencl_text(const struct opencl_lib *l, cl_device d, uint32_t what, char *s
 uint64_t opencl_number(const struct opencl_lib *l, cl_device d, uint32_t what, size_t size);
 /* neither a GPU nor an accelerator */
 bool opencl_is_cpu(const struct opencl_lib *l, int index);
+/* Whether kernels run ahead. A driver for the processor shares its cores between two queues, so
+ * nothing is gained there. */
+bool opencl_wants_side(bool cpu);
 bool opencl_has_extension(const struct opencl_lib *l, cl_device d, const char *name);
 /* The lanes of a wave that multiplies matrices by Intel's extension; 0: it is not there. */
 int opencl_subgroup(const struct opencl_lib *l, cl_device d);
@@ -125,7 +133,10 @@ int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *
 int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what);
 int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what);
 int32_t opencl_launched(struct opencl *c, double flops);   /* behind everything put on `queue` */
-int32_t opencl_finish(struct opencl *c, const char *what); /* until both queues are empty */
+int32_t opencl_finish(struct opencl *c, const char *what); /* until all queues are empty */
+int32_t opencl_fork(struct opencl *c);                     /* behind what `queue` has */
+/* The kernel waits for the fork alone, and `queue` for it. */
+int32_t opencl_start_ahead(struct opencl *c, cl_kernel k, size_t lanes);
 /* 1: something on `queue` has not run; 0: all has; or an error. Between the first question and the
  * last answer the watch looks on, from one mark to the next. */
 int opencl_under_way(struct opencl *c, struct err *e);

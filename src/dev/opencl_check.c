@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_check.c - see opencl.h: what a driver is asked before it is trusted. How many passes
  * through loops it runs: Mesa's llvmpipe ends them after 65,535 in one run of a kernel, without a
- * word. Whether a long product comes out right. Whether half precision is native. */
+ * word. Whether its queues wait for each other. Whether a long product comes out right. Whether half
+ * precision is native. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -15,27 +16,29 @@
 #include <string.h>
 
 #define EXT "check"
-enum { PASSES = 1 << 20, M = 3, N = 5, K = 49152 };
+enum { PASSES = 1 << 20, LATER = 1 << 15, M = 3, N = 5, K = 49152 };
 
 /* The steps are such that no compiler can work out their end. */
 static const char loops_text[] =
 	"__kernel void loops(__global uint *y, uint n) { uint x = n, i = 0;\n"
 	"	for (; i < n; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; y[2 + (i & 1)] = x;\n"
 	"		y[1] = i + 1; }\n"
+	"	y[0] = x; }\n"
+	"__kernel void later(__global uint *y, __global const uint *from, uint n) {\n"
+	"	uint x = from[0];\n"
+	"	for (uint i = 0; i < n; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5;\n"
+	"		y[2 + (i & 1)] = x; }\n"
 	"	y[0] = x; }\n";
 
 /* Passes that a lane makes; PASSES or more count as no end. */
-static int count_passes(struct opencl *c, struct err *e)
+static int count_passes(struct opencl *c, cl_program p, struct err *e)
 {
 	const struct cl_functions *f = &c->lib->f;
 	const size_t one = 1;
 	const uint32_t n = PASSES;
 	uint32_t y[4] = { 0 };
-	cl_kernel k = NULL;
-	cl_program p;
 	int32_t rc;
-	TRY(opencl_build(c, c->options, loops_text, strlen(loops_text), &p, e));
-	k = f->clCreateKernel(p, "loops", &rc);
+	cl_kernel k = f->clCreateKernel(p, "loops", &rc);
 	if (rc == CL_SUCCESS)
 		rc = f->clSetKernelArg(k, 0, sizeof c->none, &c->none);
 	if (rc == CL_SUCCESS)
@@ -49,9 +52,89 @@ static int count_passes(struct opencl *c, struct err *e)
 	dev_watch_end(&c->watch);
 	if (k)
 		f->clReleaseKernel(k);
-	f->clReleaseProgram(p);
 	c->passes = y[1] < n ? y[1] : INT64_MAX;
 	return opencl_failed(c, rc, "checking its loops", e);
+}
+
+/* A slow kernel on one queue, on another one the next, which reads what the first wrote, on the
+ * first queue the third. */
+static int32_t relay(struct opencl *c, cl_kernel k, const cl_mem b[4], cl_event v[2])
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t one = 1;
+	const uint32_t n = LATER;
+	int32_t rc = CL_SUCCESS;
+	for (int i = 0; i < 3 && rc == CL_SUCCESS; i++) {
+		rc = f->clSetKernelArg(k, 0, sizeof b[i + 1], &b[i + 1]);
+		if (rc == CL_SUCCESS)
+			rc = f->clSetKernelArg(k, 1, sizeof b[i], &b[i]);
+		if (rc == CL_SUCCESS)
+			rc = f->clSetKernelArg(k, 2, sizeof n, &n);
+		if (rc == CL_SUCCESS && i == 2)
+			rc = f->clEnqueueBarrierWithWaitList(c->queue, 1, &v[1], NULL);
+		if (rc == CL_SUCCESS)
+			rc = f->clEnqueueNDRangeKernel(i == 1 ? c->copy : c->queue, k, 1, NULL,
+						       &one, &one, i == 1, i == 1 ? v : NULL,
+						       i == 1 ? &v[1] : NULL);
+		if (rc == CL_SUCCESS && i == 0)
+			rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &v[0]);
+		if (rc == CL_SUCCESS)
+			rc = f->clFlush(i == 1 ? c->copy : c->queue);
+	}
+	return rc;
+}
+
+/* Whether a queue waits for an event of another one, and sees what was written before it. */
+static bool queues_wait(struct opencl *c, cl_program p)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const uint32_t first[4] = { 1 }, none[4] = { 0 };
+	uint32_t want = 1, got[4] = { 0 };
+	cl_mem b[4] = { NULL };
+	cl_event v[2] = { NULL };
+	int32_t rc;
+	cl_kernel k = f->clCreateKernel(p, "later", &rc);
+	for (int i = 0; i < 4 && rc == CL_SUCCESS; i++) {
+		b[i] = f->clCreateBuffer(c->context, CL_MEM_READ_WRITE, sizeof none, NULL, &rc);
+		if (rc == CL_SUCCESS)
+			rc = f->clEnqueueWriteBuffer(c->queue, b[i], CL_TRUE, 0, sizeof none,
+						     i ? none : first, 0, NULL, NULL);
+	}
+	dev_watch_begin(&c->watch, "the check of its queues");
+	if (rc == CL_SUCCESS)
+		rc = relay(c, k, b, v);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueReadBuffer(c->queue, b[3], CL_TRUE, 0, sizeof got, got, 0, NULL,
+					    NULL);
+	f->clFinish(c->copy);
+	dev_watch_end(&c->watch);
+	for (int i = 0; i < 2; i++)
+		if (v[i])
+			f->clReleaseEvent(v[i]);
+	for (int i = 0; i < 4; i++)
+		if (b[i])
+			f->clReleaseMemObject(b[i]);
+	if (k)
+		f->clReleaseKernel(k);
+	for (int i = 0; i < 3 * LATER; i++) {
+		want ^= want << 13;
+		want ^= want >> 17;
+		want ^= want << 5;
+	}
+	return rc == CL_SUCCESS && got[0] == want;
+}
+
+/* All work goes to one queue, in the order of the calls. */
+static void take_one_queue(struct opencl *c)
+{
+	log_warn("%s (driver %s): its queues do not wait for each other, so transfers do not run "
+		 "beside kernels; another version of the driver may do it",
+		 c->who, c->driver);
+	c->lib->f.clReleaseCommandQueue(c->copy);
+	c->copy = c->queue;
+	if (c->side)
+		c->lib->f.clReleaseCommandQueue(c->side);
+	c->side = NULL;
 }
 
 /* C[m,n] = A[m,k] B[n,k]^T in whole numbers whose sums float32 holds exactly; *worst_p: how far it
@@ -116,10 +199,18 @@ static float *room(int m, int n, int k)
 			 sizeof(float));
 }
 
-static int run(struct dev *d, struct err *e)
+static int run(struct dev *d, int *queues_p, struct err *e)
 {
 	struct opencl *c = d->priv;
-	TRY(count_passes(c, e));
+	cl_program p;
+	TRY(opencl_build(c, c->options, loops_text, strlen(loops_text), &p, e));
+	const int counted = count_passes(c, p, e);
+	*queues_p = counted < 0 || queues_wait(c, p) ? 2 : 1;
+	c->lib->f.clReleaseProgram(p);
+	if (counted < 0)
+		return counted;
+	if (*queues_p == 1)
+		take_one_queue(c);
 	if (c->passes < INT64_MAX)
 		c->blas = false; /* it does not cut its loops */
 	float *v = room(M, N, K);
@@ -184,7 +275,7 @@ int opencl_check(struct dev *d, struct err *e)
 	struct buf text = BUF_INIT, known = BUF_INIT;
 	char key[GPU_KEY], line[64];
 	long long passes = 0;
-	int rc = 0;
+	int rc = 0, queues = 2;
 	buf_adds(&text, loops_text);
 	buf_addf(&text, "%d %d", c->blas, PASSES);
 	gpu_text(DT_F32, &text);
@@ -193,14 +284,18 @@ int opencl_check(struct dev *d, struct err *e)
 	if (gpu_cache_get(key, EXT, &known) && known.n < sizeof line) {
 		memcpy(line, known.p, known.n);
 		line[known.n] = 0;
-		if (sscanf(line, "right, %lld passes", &passes) == 1 && passes > 0) {
+		if (sscanf(line, "right, %lld passes, %d queues", &passes, &queues) == 2 &&
+		    passes > 0) {
+			if (queues == 1)
+				take_one_queue(c);
 			c->passes = passes;
 			c->blas = c->blas && passes == INT64_MAX;
 			goto out;
 		}
 	}
-	TRYOUT(run(d, e));
-	const int n = snprintf(line, sizeof line, "right, %lld passes", (long long)c->passes);
+	TRYOUT(run(d, &queues, e));
+	const int n = snprintf(line, sizeof line, "right, %lld passes, %d queues",
+			       (long long)c->passes, queues);
 	gpu_cache_put(key, EXT, line, (size_t)n);
 out:
 	c->blas |= always && rc == 0;

@@ -18,13 +18,17 @@ static int check_passes(const struct opencl *c, const char *name, int64_t passes
 				 c->who, name, (long long)passes, c->driver, (long long)c->passes);
 }
 
+/* `expands`: weights, into its first argument; it may run beside the product before it. */
 static int enqueue(struct opencl *c, cl_kernel k, const char *name, int64_t groups, const char *sig,
-		   const union dev_arg *a, double flops, struct err *e)
+		   const union dev_arg *a, double flops, bool expands, struct err *e)
 {
 	const struct cl_functions *f = &c->lib->f;
 	const size_t local = GPU_LANES, global = (size_t)groups * GPU_LANES;
+	const bool ahead = expands && gpu_may_run_ahead(&c->may, sig, a);
 	uint32_t at = 0;
 	int32_t rc = CL_SUCCESS;
+	if (!expands && gpu_reads_panel(sig, a))
+		rc = opencl_fork(c);
 	for (int i = 0; sig[i] && rc == CL_SUCCESS; i++) {
 		if (sig[i] == 'b') {
 			TRY(opencl_use(c, a[i].b.buf, e));
@@ -40,8 +44,13 @@ static int enqueue(struct opencl *c, cl_kernel k, const char *name, int64_t grou
 		}
 	}
 	if (rc == CL_SUCCESS)
-		rc = f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0, NULL,
-					       NULL);
+		rc = ahead ? opencl_start_ahead(c, k, global)
+			   : f->clEnqueueNDRangeKernel(c->queue, k, 1, NULL, &global, &local, 0,
+						       NULL, NULL);
+	if (rc == CL_SUCCESS && ahead)
+		gpu_ran_ahead(&c->may, sig, a);
+	if (rc == CL_SUCCESS && expands)
+		opencl_buf_of(a[0].b.buf)->named.panel = true;
 	if (rc == CL_SUCCESS)
 		rc = opencl_launched(c, flops);
 	return opencl_failed(c, rc, name, e);
@@ -54,7 +63,8 @@ static int run_step(struct opencl *c, const struct gpu_step *s, enum dtype t, co
 	cl_kernel k;
 	TRY(check_passes(c, name, s->passes, e));
 	TRY(opencl_kernel(c, s->entry, t, &k, e));
-	return enqueue(c, k, name, s->groups, sig, a, flops, e);
+	return enqueue(c, k, name, s->groups, sig, a, flops, c->side && s->entry == GPU_nf4_dequant,
+		       e);
 }
 
 int opencl_launch_text(struct dev *d, const struct dev_text_launch *l, struct err *e)
@@ -63,7 +73,7 @@ int opencl_launch_text(struct dev *d, const struct dev_text_launch *l, struct er
 	cl_kernel k;
 	TRY(check_passes(c, l->text->name, l->passes, e));
 	TRY(opencl_user_kernel(c, l, &k, e));
-	return enqueue(c, k, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, e);
+	return enqueue(c, k, l->text->name, gpu_user_groups(l), DEV_TEXT_SIG, l->arg, 0, false, e);
 }
 
 bool opencl_has(struct dev *d, enum dev_kernel k, enum dtype t)
@@ -162,12 +172,14 @@ int opencl_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "opencl has no matrix product of %s into %s",
 			       dtype_name(g->ab_dtype), dtype_name(g->c_dtype));
 	say_slow(d, g->ab_dtype);
-	TRY(opencl_use(c, g->a.buf, e));
-	TRY(opencl_use(c, g->b.buf, e));
-	TRY(opencl_use(c, g->c.buf, e));
 	if (c->blas && opencl_blas_does(g)) {
 		struct dev_gemm in_place;
 		TRY(dev_gemm_in_place(d, g, &in_place, e));
+		TRY(opencl_use(c, g->a.buf, e));
+		TRY(opencl_use(c, g->b.buf, e));
+		TRY(opencl_use(c, g->c.buf, e));
+		if (opencl_buf_of(g->b.buf)->named.panel)
+			TRY(opencl_failed(c, opencl_fork(c), "queueing", e));
 		if (opencl_blas_gemm(c, &in_place))
 			return opencl_failed(c,
 					     opencl_launched(c, 2.0 * (double)g->m * (double)g->n *

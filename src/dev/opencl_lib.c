@@ -108,6 +108,12 @@ bool opencl_is_cpu(const struct opencl_lib *l, int index)
 	return !(type & (CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR));
 }
 
+bool opencl_wants_side(bool cpu)
+{
+	const char *asked = getenv("HS_OPENCL_AHEAD");
+	return asked && asked[0] ? strcmp(asked, "0") != 0 : !cpu;
+}
+
 bool opencl_has_extension(const struct opencl_lib *l, cl_device d, const char *name)
 {
 	const struct cl_functions *f = &l->f;

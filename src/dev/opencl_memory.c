@@ -176,7 +176,7 @@ static int32_t after_work(struct opencl *c, uint64_t used)
 
 static int32_t after_kernels(struct opencl *c, const struct opencl_buf *b)
 {
-	return after_work(c, b->used);
+	return after_work(c, b->named.work);
 }
 
 /* What `queue` gets waits for transfer number `copied`, and for all others so far. */
@@ -201,8 +201,8 @@ int opencl_use(struct opencl *c, const struct dev_buf *buf, struct err *e)
 	if (!b)
 		return 0;
 	TRY(keep_for_download(c, b, e));
-	TRY(opencl_failed(c, after_copies(c, b->copied), "queueing", e));
-	b->used = c->launched + 1;
+	TRY(opencl_failed(c, after_copies(c, b->named.copy), "queueing", e));
+	b->named.work = c->launched + 1;
 	return 0;
 }
 
@@ -216,7 +216,7 @@ static int32_t upload_some(struct opencl *c, struct opencl_buf *b, size_t off, c
 	int32_t rc;
 	if (!piece_there(c, p)) {
 		*some_p = n;
-		rc = opencl_wait_until(c, b->used, "an upload");
+		rc = opencl_wait_until(c, b->named.work, "an upload");
 		dev_watch_begin(&c->watch, "an upload");
 		if (rc == CL_SUCCESS)
 			rc = f->clEnqueueWriteBuffer(c->copy, b->mem, CL_TRUE, off, n, src, 0, NULL,
@@ -242,7 +242,7 @@ int opencl_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, 
 	int32_t rc = after_kernels(c, b);
 	for (size_t at = 0, some; at < n && rc == CL_SUCCESS; at += some)
 		rc = upload_some(c, b, dst.off + at, (const char *)src + at, n - at, &some);
-	b->copied = ++c->copies;
+	b->named.copy = ++c->copies;
 	if (rc == CL_SUCCESS)
 		rc = c->lib->f.clFlush(c->copy);
 	return opencl_failed(c, rc, "upload", e);
@@ -268,7 +268,7 @@ int opencl_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n
 		c->down = (struct opencl_down){
 			.b = b, .dst = dst, .off = src.off, .n = n, .behind = behind
 		};
-		b->copied = ++c->copies;
+		b->named.copy = ++c->copies;
 		rc = ask(c);
 	} else if (rc == CL_SUCCESS) {
 		rc = opencl_wait_until(c, behind, "a download");

@@ -88,6 +88,37 @@ int32_t opencl_wait_until(struct opencl *c, uint64_t at, const char *what)
 	return rc;
 }
 
+int32_t opencl_fork(struct opencl *c)
+{
+	const struct cl_functions *f = &c->lib->f;
+	if (c->fork)
+		f->clReleaseEvent(c->fork);
+	c->fork = NULL;
+	c->may.forked = false;
+	const int32_t rc = f->clEnqueueMarkerWithWaitList(c->queue, 0, NULL, &c->fork);
+	if (rc == CL_SUCCESS)
+		gpu_forked(&c->may, c->launched, c->seen);
+	return rc;
+}
+
+int32_t opencl_start_ahead(struct opencl *c, cl_kernel k, size_t lanes)
+{
+	const struct cl_functions *f = &c->lib->f;
+	const size_t local = GPU_LANES;
+	cl_event join;
+	int32_t rc = f->clFlush(c->queue); /* else the fork might never come */
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueNDRangeKernel(c->side, k, 1, NULL, &lanes, &local, 1, &c->fork,
+					       &join);
+	if (rc != CL_SUCCESS)
+		return rc;
+	rc = f->clFlush(c->side);
+	if (rc == CL_SUCCESS)
+		rc = f->clEnqueueBarrierWithWaitList(c->queue, 1, &join, NULL);
+	f->clReleaseEvent(join);
+	return rc;
+}
+
 static void drop_tail(struct opencl *c)
 {
 	if (c->tail)
@@ -162,4 +193,7 @@ void opencl_queue_release(struct opencl *c)
 	while (c->marks)
 		drop_oldest(c);
 	drop_tail(c);
+	if (c->fork)
+		c->lib->f.clReleaseEvent(c->fork);
+	c->fork = NULL;
 }

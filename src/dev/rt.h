@@ -15,6 +15,7 @@
 
 #include "base/dl.h"
 #include "dev/gpu.h"
+#include "dev/gpu_ahead.h"
 #include "dev/rt_graph.h"
 #include "dev/rtc.h"
 
@@ -155,14 +156,11 @@ struct rt_lib {
 };
 
 struct rt_block {
-	uint64_t at;        /* address on the device */
-	size_t size, asked; /* asked: bytes that its user wants */
-	/* the last work of the compute and of the copy stream that names it */
-	uint64_t used, copied;
-	uint64_t named;        /* the last work (rt.order) that names it */
-	uint64_t ahead;        /* the same, if it was one that runs ahead */
-	bool panel;            /* weights are expanded into it */
-	struct rt_block *next; /* among those that nobody uses */
+	struct gpu_named named; /* by works of the host's count (rt.order), and by transfers */
+	uint64_t at;            /* address on the device */
+	size_t size, asked;     /* asked: bytes that its user wants */
+	uint64_t used;          /* the last work of the compute stream that names it */
+	struct rt_block *next;  /* among those that nobody uses */
 };
 
 struct rt {
@@ -180,11 +178,10 @@ struct rt {
 	void *compute, *copy;
 	void *compute_event, *copy_event, *busy_event;
 	uint64_t launched, finished; /* work of the compute stream: queued, known to have run */
-	/* Kernels that run ahead: works given so far, by the host's count; those before the last
-	 * fork, and transfers that it is behind; whether there is one; how many ran so */
+	/* Kernels that run ahead; works given so far, by the host's count */
 	struct rt_ahead ahead;
-	uint64_t order, fork_order, fork_seen, went_ahead;
-	bool forked;
+	struct gpu_ahead may;
+	uint64_t order;
 	/* How far the card is: events behind every few launches, the oldest first. Waiting counts
 	 * from the last one that has happened, so that a card with much to do is not taken for one
 	 * that hangs. */

@@ -364,24 +364,18 @@ static int give_work(struct rt *c, const struct rt_work *w, struct err *e)
 
 int rt_give_work(struct rt *c, const struct rt_work *w, struct err *e)
 {
-	if (w->fork) {
-		c->forked = true;
-		c->fork_order = c->order;
-		c->fork_seen = c->seen;
-	}
+	if (w->fork)
+		gpu_forked(&c->may, c->order, c->seen);
 	const int done = give_work(c, w, e);
 	if (done > 0) /* a work that is tried again keeps its number */
 		c->order++;
-	c->went_ahead += done > 0 && w->same.kind == RT_AHEAD;
 	return done;
 }
 
 int rt_fork(struct rt *c, struct err *e)
 {
 	TRY(rt_failed(c, c->f->event_record(c->ahead.fork, c->compute), "queueing", e));
-	c->forked = true;
-	c->fork_order = c->order;
-	c->fork_seen = c->seen;
+	gpu_forked(&c->may, c->order, c->seen);
 	return 0;
 }
 

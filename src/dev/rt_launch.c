@@ -10,50 +10,22 @@
 
 #include <string.h>
 
-/* Nothing behind the last fork names it, but for kernels that ran ahead as this one would. */
-static bool before_fork(const struct rt *c, const struct rt_block *b)
-{
-	return c->forked && b->copied <= c->fork_seen &&
-	       (b->named <= c->fork_order || b->named == b->ahead);
-}
-
-/* Expanding weights moves bytes, and the product before it computes: they run side by side. What
- * reads the weights has a fork in front of it. */
-static void run_ahead(struct rt *c, struct rt_work *w, const char *sig, const union dev_arg *a,
-		      bool expands)
-{
-	bool ahead = expands;
-	for (int i = 0; sig[i]; i++) {
-		struct rt_block *b = sig[i] == 'b' && a[i].b.buf ? rt_block_of(a[i].b.buf) : NULL;
-		if (!b)
-			continue;
-		ahead = ahead && before_fork(c, b);
-		w->fork = w->fork || (b->panel && !expands);
-	}
-	if (ahead)
-		w->same.kind = RT_AHEAD;
-}
-
-static void has_run_ahead(const char *sig, const union dev_arg *a)
-{
-	for (int i = 0; sig[i]; i++)
-		if (sig[i] == 'b' && a[i].b.buf)
-			rt_block_of(a[i].b.buf)->ahead = rt_block_of(a[i].b.buf)->named;
-}
-
 static int start(struct rt *c, void *function, const char *name, int64_t groups, const char *sig,
 		 const union dev_arg *a, double flops, bool expands, struct err *e)
 {
-	struct rt_work w = { .same = { .kind = RT_KERNEL, .function = function, .groups = groups },
+	const bool ahead = expands && gpu_may_run_ahead(&c->may, sig, a);
+	struct rt_work w = { .same = { .kind = ahead ? RT_AHEAD : RT_KERNEL,
+				       .function = function,
+				       .groups = groups },
 			     .name = name,
-			     .flops = flops };
+			     .flops = flops,
+			     .fork = !expands && gpu_reads_panel(sig, a) };
 	uint64_t *value = w.same.value;
 	int n = 0;
 	if (groups > INT32_MAX / GPU_LANES)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s of %lld groups is more than a launch can have", c->label,
 			       name, (long long)groups);
-	run_ahead(c, &w, sig, a, expands);
 	for (int i = 0; sig[i]; i++) {
 		if (sig[i] == 'b') { /* a buffer takes two: its address, and the place in it */
 			TRY(rt_use(c, a[i].b.buf, e));
@@ -69,10 +41,10 @@ static int start(struct rt *c, void *function, const char *name, int64_t groups,
 	int rc = rt_give_work(c, &w, e);
 	if (rc == ERR_NOMEM && rt_spare_back(c, e))
 		rc = rt_give_work(c, &w, e);
-	if (w.same.kind == RT_AHEAD)
-		has_run_ahead(sig, a);
+	if (rc > 0 && ahead)
+		gpu_ran_ahead(&c->may, sig, a);
 	if (expands)
-		rt_block_of(a[0].b.buf)->panel = true;
+		rt_block_of(a[0].b.buf)->named.panel = true;
 	return rc < 0 ? rc : 0;
 }
 
@@ -205,7 +177,7 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 	find_blas(c);
 	if (c->blas && g->k && c->blas->can(c->blas, g)) {
 		struct rt_work w = product_of(g);
-		w.fork = rt_block_of(g->b.buf)->panel;
+		w.fork = rt_block_of(g->b.buf)->named.panel;
 		TRY(rt_use(c, g->a.buf, e));
 		TRY(rt_use(c, g->b.buf, e));
 		TRY(rt_use(c, g->c.buf, e));

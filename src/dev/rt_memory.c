@@ -140,7 +140,7 @@ int rt_take(struct rt *c, size_t n, struct rt_block **b_p, struct err *e)
 void rt_give(struct rt *c, struct rt_block *b)
 {
 	c->loose -= pieces(b->size) - pieces(b->asked);
-	b->panel = false;
+	b->named.panel = false;
 	b->next = c->spare;
 	c->spare = b;
 }
@@ -301,9 +301,9 @@ static int after_copies(struct rt *c, uint64_t copied, struct err *e)
 int rt_use_block(struct rt *c, struct rt_block *b, struct err *e)
 {
 	TRY(keep_for_download(c, b, e));
-	TRY(after_copies(c, b->copied, e));
+	TRY(after_copies(c, b->named.copy, e));
 	b->used = c->launched + 1;
-	b->named = c->order + 1;
+	b->named.work = c->order + 1;
 	return 0;
 }
 
@@ -377,7 +377,7 @@ static int upload_from(struct rt *c, struct dev_ref dst, const void *src, size_t
 			      "upload", e));
 	c->far_bytes += there;
 	TRY(mark_slot(c, i, e));
-	rt_block_of(dst.buf)->copied = ++c->copies;
+	rt_block_of(dst.buf)->named.copy = ++c->copies;
 	c->direct += n;
 	TRY(rt_wait(c, c->slot[i].event, e));
 	c->slot[i].busy = false;
@@ -404,7 +404,7 @@ int rt_upload(struct dev *d, struct dev_ref dst, const void *src, size_t n, stru
 			      "upload", e));
 		TRY(mark_slot(c, i, e));
 	}
-	b->copied = ++c->copies;
+	b->named.copy = ++c->copies;
 	return 0;
 }
 
@@ -422,7 +422,7 @@ int rt_download_begin(struct dev *d, void *dst, struct dev_ref src, size_t n, st
 	c->down = (struct rt_down){
 		.b = b, .dst = dst, .src = rt_address(src), .n = n, .behind = behind
 	};
-	b->copied = ++c->copies;
+	b->named.copy = ++c->copies;
 	if (n < RT_DIRECT || !is_pinned(c, dst, n, &far))
 		return ask(c, e);
 	const int there = far ? rt_far_send(c, far, dst, n, &to, e) : 0;

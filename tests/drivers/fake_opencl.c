@@ -13,6 +13,7 @@
  *   refuse=N    the Nth buffer and all later ones are refused
  *   wrong=K     products over K columns come out wrong
  *   attention=N attention takes N times as long: the rest of the time the host sleeps
+ *   early, late, deaf   when kernels run (fake_gates.h)
  *   intel=N     every device says that it has Intel's matrix units, with sub-groups from N lanes on
  *
  * Built without FAKE it is a library that lacks all functions. */
@@ -41,6 +42,8 @@ static long fault(const char *word)
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define CL_DECLARE(name, result, args) __attribute__((visibility("default"))) result name args;
 CL_FUNCTIONS(CL_DECLARE)
+
+#include "fake_gates.h"
 
 int32_t clGetPlatformIDs(uint32_t most, cl_platform *p, uint32_t *n)
 {
@@ -153,23 +156,33 @@ int32_t clEnqueueNDRangeKernel(cl_queue q, cl_kernel k, uint32_t dim, const size
 	if (!n && !event && is_slow(k))
 		return slowly(q, k, dim, off, global, local);
 	launches++;
-	return gone() ? CL_INVALID_COMMAND_QUEUE
-		      : REAL(clEnqueueNDRangeKernel)(q, k, dim, off, global, local, n, wait, event);
+	if (gone())
+		return CL_INVALID_COMMAND_QUEUE;
+	return early() || late() ? in_order(q, k, dim, off, global, local, n, wait, event)
+				 : REAL(clEnqueueNDRangeKernel)(q, k, dim, off, global, local, n,
+								wait, event);
 }
 
 int32_t clEnqueueReadBuffer(cl_queue q, cl_mem b, uint32_t block, size_t off, size_t n, void *to,
 			    uint32_t nwait, const void *wait, void *event)
 {
+	if (block)
+		open_all();
 	return gone() ? CL_INVALID_COMMAND_QUEUE
 		      : REAL(clEnqueueReadBuffer)(q, b, block, off, n, to, nwait, wait, event);
 }
 
 int32_t clWaitForEvents(uint32_t n, const cl_event *v)
 {
+	open_all();
 	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clWaitForEvents)(n, v);
 }
 
-int32_t clFinish(cl_queue q) { return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clFinish)(q); }
+int32_t clFinish(cl_queue q)
+{
+	open_all();
+	return gone() ? CL_INVALID_COMMAND_QUEUE : REAL(clFinish)(q);
+}
 
 cl_mem clCreateBuffer(cl_context c, uint64_t flags, size_t n, void *host, int32_t *rc)
 {

@@ -29,6 +29,30 @@ static bool has_card(const char *const *names, const char *init, const char *cou
 	return f && g && f(0) == 0 && g(&n) == 0 && n > 0;
 }
 
+/* The path of a stand-in; false, with a line that says why: there is none. */
+static bool path_of(const char *library, char path[4096])
+{
+	const char *bin = getenv("HS_BIN");
+	ssize_t n = bin ? snprintf(path, 4096, "%s", bin) : readlink("/proc/self/exe", path, 4095);
+	if (n <= 0 || n >= 4000)
+		return false;
+	path[n] = 0;
+	char *slash = strrchr(path, '/');
+	if (!slash)
+		return false;
+	snprintf(slash, 90, "%s/drivers/%s", bin ? "/tests" : "", library);
+	if (access(path, R_OK) == 0)
+		return true;
+	printf("no stand-in: %s is not built\n", path);
+	return false;
+}
+
+bool fake_opencl(void)
+{
+	char path[4096];
+	return path_of("fake_opencl.so", path) && setenv("HS_OPENCL_LIBRARY", path, 1) == 0;
+}
+
 bool fake_cards(const char *library, bool always)
 {
 	static const char *const cuda[] = { "libcuda.so.1", NULL };
@@ -43,20 +67,8 @@ bool fake_cards(const char *library, bool always)
 	return false;
 #endif
 	char path[4096];
-	const char *bin = getenv("HS_BIN");
-	ssize_t n = bin ? snprintf(path, sizeof path, "%s", bin)
-			: readlink("/proc/self/exe", path, sizeof path - 1);
-	if (n <= 0 || n >= 4000)
+	if (!path_of(library, path))
 		return false;
-	path[n] = 0;
-	char *slash = strrchr(path, '/');
-	if (!slash)
-		return false;
-	snprintf(slash, 90, "%s/drivers/%s", bin ? "/tests" : "", library);
-	if (access(path, R_OK) < 0) {
-		printf("no stand-in for cards: %s is not built\n", path);
-		return false;
-	}
 	for (int i = 0; i < 2; i++)
 		if (always || !(i ? has_card(hip, "hipInit", "hipGetDeviceCount")
 				  : has_card(cuda, "cuInit", "cuDeviceGetCount")))

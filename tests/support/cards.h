@@ -11,5 +11,7 @@
  * "lacking_rt.so", which lacks a function. false, with a line that says why: it is not built, or
  * does not work here. */
 bool fake_cards(const char *library, bool always);
+/* Puts fake_opencl.so, which needs a real driver, in front of it; false: it is not built. */
+bool fake_opencl(void);
 
 #endif
