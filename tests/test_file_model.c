@@ -3,8 +3,10 @@
  * and folders that are refused. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "file/gguf_write.h"
 #include "file/model_file.h"
 #include "file/safetensors.h"
+#include "runtime/model_folder.h"
 #include "support/scratch.h"
 
 #include <setjmp.h>
@@ -16,6 +18,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct model_file *open_model(const char *path)
 {
@@ -391,9 +394,124 @@ static void test_nf4_refused(void **state)
 	nf4_case("nf4", "[]", one, 4, ERR_INPUT, "quant_type");
 }
 
+/* The config.json made from a GGUF has the words that transformers' own has: llama.cpp's converter
+ * refuses a folder without a class, and transformers takes GLM's experts to be 128 under any other
+ * name. */
+static void test_words_of_transformers(void **state)
+{
+	(void)state;
+	static const char *const pairs[][2] = {
+		{ "smollm2-f32.gguf", "smollm2" },
+		{ "gemma.gguf", "gemma" },
+		{ "gemma2-gguf.gguf", "gemma2-gguf" },
+		{ "gemma3-gguf.gguf", "gemma3-gguf" },
+		{ "glm4.gguf", "glm4" },
+		{ "glm4-moe.gguf", "glm4-moe" },
+		{ "gpt-oss.gguf", "gpt-oss" },
+		{ "granite.gguf", "granite" },
+		{ "mixtral.gguf", "mixtral" },
+		{ "olmo2.gguf", "olmo2" },
+		{ "olmoe.gguf", "olmoe" },
+		{ "phi3.gguf", "phi3" },
+		{ "qwen2-moe.gguf", "qwen2-moe" },
+		{ "qwen3-moe.gguf", "qwen3-moe" },
+		{ "smollm3-gguf.gguf", "smollm3-gguf" },
+	};
+	static const char *const keys[] = { "architectures",
+					    "model_type",
+					    "n_routed_experts",
+					    "num_local_experts",
+					    "num_experts",
+					    "num_experts_per_tok",
+					    "moe_intermediate_size",
+					    "shared_expert_intermediate_size",
+					    "n_shared_experts",
+					    "first_k_dense_replace",
+					    "norm_topk_prob",
+					    "use_qk_norm",
+					    "head_dim" };
+	struct err e = { 0 };
+	scratch_text(scratch("made/config.json"), "{}");
+	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+		struct model_file *f =
+			open_model(repository("tests/golden/models/%s", pairs[i][0]));
+		if (model_folder_config(f, scratch("made"), DT_F32, &e) < 0)
+			fail_msg("%s", e.msg);
+		model_file_close(f);
+		const char *path = repository("tests/golden/models/%s/config.json", pairs[i][1]);
+		json_t *want = json_load_file(path, 0, NULL),
+		       *made = json_load_file(scratch("made/config.json"), 0, NULL);
+		assert_non_null(json_object_get(want, "architectures"));
+		for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+			if (json_object_get(want, keys[k]) &&
+			    !json_is_null(json_object_get(want, keys[k])) &&
+			    !json_equal(json_object_get(made, keys[k]),
+					json_object_get(want, keys[k])))
+				fail_msg("%s: '%s' is not as in %s", pairs[i][0], keys[k],
+					 pairs[i][1]);
+		json_decref(made);
+		json_decref(want);
+	}
+}
+
+static int from_model(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		      struct err *e)
+{
+	return model_file_read_f32(ctx, model_file_find(ctx, name), row0, rows, dst, e);
+}
+
+static void same_ends(const char *gguf, const char *want)
+{
+	struct err e = { 0 };
+	struct model_file *f = open_model(gguf);
+	scratch_text(scratch("ends/config.json"), "{}");
+	if (model_folder_write(f, scratch("ends"), DT_F32, &e) < 0)
+		fail_msg("%s", e.msg);
+	model_file_close(f);
+	json_t *made = json_load_file(scratch("ends/generation_config.json"), 0, NULL),
+	       *ends = json_loads(want, JSON_DECODE_ANY, NULL);
+	assert_true(json_equal(json_object_get(made, "eos_token_id"), ends));
+	json_decref(made);
+	json_decref(ends);
+}
+
+/* Where the template ends an answer with another token than the file's EOS, generation stops at
+ * both. */
+static void test_ends(void **state)
+{
+	(void)state;
+	static const char *const beside[] = { "config.json",
+					      "tokenizer.json",
+					      "model.safetensors.index.json",
+					      "model-00001-of-00003.safetensors",
+					      "model-00002-of-00003.safetensors",
+					      "model-00003-of-00003.safetensors" };
+	const char *config = repository("tests/golden/models/smollm2/tokenizer_config.json");
+	struct err e = { 0 };
+	json_t *o = json_load_file(config, 0, NULL);
+	json_object_set_new(o, "eos_token", json_string("<|endoftext|>"));
+	char *text = json_dumps(o, 0);
+	scratch_text(scratch("gpt/tokenizer_config.json"), "%s", text);
+	for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+		char *from =
+			realpath(repository("tests/golden/models/smollm2/%s", beside[i]), NULL);
+		assert_int_equal(symlink(from, scratch("gpt/%s", beside[i])), 0);
+		free(from);
+	}
+	struct model_file *f = open_model(scratch("gpt"));
+	if (gguf_write_model(scratch("gpt.gguf"), f, GGUF_OUT_F32, from_model, f, &e) < 0)
+		fail_msg("%s", e.msg);
+	model_file_close(f);
+	same_ends(scratch("gpt.gguf"), "[0, 2]");
+	same_ends(repository("tests/golden/models/smollm2-f32.gguf"), "2");
+	free(text);
+	json_decref(o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ends),        cmocka_unit_test(test_words_of_transformers),
 		cmocka_unit_test(test_single),      cmocka_unit_test(test_sharded),
 		cmocka_unit_test(test_nf4),         cmocka_unit_test(test_bitsandbytes),
 		cmocka_unit_test(test_unaligned),   cmocka_unit_test(test_refused),

@@ -135,7 +135,8 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 
 static int64_t experts_of(const struct model_file *f)
 {
-	return json_integer_value(json_object_get(f->config, "num_experts"));
+	const struct gguf_model *m = f->priv;
+	return json_integer_value(json_object_get(f->config, gguf_experts_key(m->arch->experts)));
 }
 
 /* How many tensors of the model a tensor of the file can be. */

@@ -346,7 +346,7 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 			       "%s: a token goes to %lld of %lld experts; at most all of them and "
 			       "%d experts are possible",
 			       m->g->path, (long long)used, (long long)n, GGUF_EXPERTS_MOST);
-	set_int(m, "num_experts", n);
+	set_int(m, gguf_experts_key(kind), n);
 	set_int(m, "num_experts_per_tok", used);
 	if (kind == GGUF_EXPERTS_MLP || kind == GGUF_EXPERTS_QWEN2)
 		json_object_set_new(m->o, "norm_topk_prob", json_boolean(m->arch->whole));
@@ -434,7 +434,8 @@ static int make(const struct maker *m, struct err *e)
 			largest ? hidden / heads
 				: json_integer_value(json_object_get(m->o, "head_dim")));
 	}
-	if ((m->arch->permuted && !m->arch->experts) || m->arch->with_bias)
+	const bool mistral = !strcmp(m->arch->model_type, "mistral");
+	if ((m->arch->permuted && !m->arch->experts && !mistral) || m->arch->with_bias)
 		json_object_set_new(m->o, "attention_bias",
 				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
@@ -458,6 +459,11 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 		TRY(read_integer(&m, "expert_count", false, 0, &experts, e));
 	if (experts)
 		m.arch = gguf_arch_for("mixtral");
+	else if (!strcmp(name, "llama")) { /* with a window it is Mistral */
+		int64_t window = 0;
+		TRY(read_integer(&m, "attention.sliding_window", false, 0, &window, e));
+		m.arch = gguf_arch_for(window ? "mistral" : "llama");
+	}
 	m.o = json_object();
 	if (!m.o)
 		return err_nomem(e, 1024, "a configuration");

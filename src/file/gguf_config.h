@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_config.h - a GGUF's hyperparameters as the keys of Hugging Face's config.json.
  *
- * Keys: model_type, architectures, hidden_size, intermediate_size, num_hidden_layers,
+ * Keys: model_type, hidden_size, intermediate_size, num_hidden_layers,
  * num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope_theta, rope_scaling,
  * vocab_size, max_position_embeddings, tie_word_embeddings, hidden_act, attention_bias (llama),
  * sliding_window (when the file has one), bos_token_id, eos_token_id, pad_token_id. rope_scaling is

@@ -32,9 +32,10 @@ enum gguf_experts {
 
 enum { GGUF_EXPERTS_MOST = 1024 };
 struct gguf_arch {
-	const char *name;       /* general.architecture, and the prefix of its keys */
-	const char *model_type; /* of config.json */
-	bool permuted;          /* rows of Q and K are in the order of the original Llama code */
+	const char *name;         /* general.architecture, and the prefix of its keys */
+	const char *model_type;   /* of config.json */
+	const char *architecture; /* the class there, by which converters know a model */
+	bool permuted;            /* rows of Q and K are in the order of the original Llama code */
 	enum gguf_norms norms;
 	enum gguf_experts experts;
 	/* The weights of a token's experts are divided by their sum: llama.cpp knows it by the
@@ -50,6 +51,14 @@ struct gguf_arch {
 	double rotary;
 	bool tied;
 };
+
+/* What config.json calls the number of experts. */
+static inline const char *gguf_experts_key(enum gguf_experts kind)
+{
+	return kind == GGUF_EXPERTS_GLM                                  ? "n_routed_experts"
+	       : kind == GGUF_EXPERTS_SPARSE || kind == GGUF_EXPERTS_OSS ? "num_local_experts"
+									 : "num_experts";
+}
 
 /* NULL: not supported. Of `llama` the one without experts. */
 const struct gguf_arch *gguf_arch_find(const char *name);

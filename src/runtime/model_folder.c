@@ -8,8 +8,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "data/chat.h"
 #include "data/tokenizer.h"
 #include "file/atomic.h"
+#include "file/gguf_names.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -80,6 +82,35 @@ static int copy_file(const char *from_dir, const char *name, const char *dir, bo
 	return atomic_commit(&out, e);
 }
 
+/* A GGUF names one token as its end (Gemma: <eos>); where its chat template ends an answer with
+ * another one (<end_of_turn>), generation must stop at that too. A template that cannot be read is
+ * no error here: nothing is rendered. */
+static void add_stops(const struct model_file *base, json_t *o)
+{
+	enum { STOPS_MOST = 8 };
+	const json_t *kv = model_file_gguf_vocab(base), *eos = json_object_get(o, "eos_token_id");
+	const char *text = model_file_chat_template(base);
+	const struct chat_template *chat = NULL;
+	struct tokenizer *tok = NULL;
+	struct err e = { 0 };
+	int32_t id[STOPS_MOST];
+	if (!kv || !text || !json_is_integer(eos) ||
+	    tokenizer_from_gguf(kv, model_file_path(base), &tok, &e) < 0)
+		return;
+	size_t n = chat_from_jinja(text, tok, &chat, &e) < 0
+			   ? 0
+			   : chat_stops(chat, tok, id, STOPS_MOST);
+	json_t *all = json_pack("[O]", eos);
+	for (size_t i = 0; i < n; i++)
+		if (id[i] != json_integer_value(eos))
+			json_array_append_new(all, json_integer(id[i]));
+	if (json_array_size(all) > 1)
+		json_object_set(o, "eos_token_id", all);
+	json_decref(all);
+	chat_free(chat);
+	tokenizer_free(tok);
+}
+
 /* What generation needs to know where the model does not say it. */
 static int make_generation(const struct model_file *base, const char *dir, struct err *e)
 {
@@ -96,6 +127,7 @@ static int make_generation(const struct model_file *base, const char *dir, struc
 		if (v && !json_is_null(v))
 			json_object_set(o, keys[i], v);
 	}
+	add_stops(base, o);
 	int rc = write_json(dir, "generation_config.json", o, true, e);
 	json_decref(o);
 	return rc;
@@ -124,6 +156,11 @@ int model_folder_config(const struct model_file *base, const char *dir, enum dty
 	json_object_del(config, "quantization_config");
 	json_object_del(config, "dtype");
 	json_object_set_new(config, "torch_dtype", json_string(words[dtype]));
+	/* A GGUF does not say it; llama.cpp's converter, vLLM and others choose by it. */
+	const char *type = json_string_value(json_object_get(config, "model_type"));
+	const struct gguf_arch *arch = type ? gguf_arch_for(type) : NULL;
+	if (arch && !json_object_get(config, "architectures"))
+		json_object_set_new(config, "architectures", json_pack("[s]", arch->architecture));
 	int rc = write_json(dir, "config.json", config, true, e);
 	json_decref(config);
 	return rc;
