@@ -10,6 +10,7 @@
 #include "file/gguf_write.h"
 #include "file/model_file.h"
 #include "file/safetensors.h"
+#include "model/model.h"
 #include "support/scratch.h"
 
 #include <setjmp.h>
@@ -117,8 +118,11 @@ static void same_config(const json_t *a, const json_t *b)
 static void test_folders(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "llama2",       "llama31", "smollm2", "tinyllama",
-					     "mistral-full", "qwen2",   "qwen3",   "llama-linear" };
+	static const char *const names[] = { "llama2",    "llama31",      "smollm2",
+					     "tinyllama", "mistral-full", "mistral",
+					     "qwen2",     "qwen3",        "llama-linear" };
+	struct model_config c;
+	struct err e = { 0 };
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		struct model_file *b = open_model(repository("tests/golden/models/%s", names[i]));
 		for (int q8 = 0; q8 < 2; q8++) {
@@ -126,6 +130,10 @@ static void test_folders(void **state)
 			struct model_file *a = convert(b, q8 ? GGUF_OUT_Q8_0 : GGUF_OUT_F16, out);
 			same_weights(a, b, q8);
 			same_config(model_file_config(a), model_file_config(b));
+			if (model_config_read(model_file_config(a), out, &c, &e) < 0)
+				fail_msg("%s", e.msg);
+			if (!strcmp(names[i], "mistral")) /* a llama with a window */
+				assert_true(get(model_file_config(a), "sliding_window", 0) == 11);
 			print_message("# %s%s: %zu tensors\n", names[i], q8 ? ", Q8_0" : "",
 				      model_file_count(a));
 			if (!strcmp(names[i], "llama-linear"))
@@ -345,6 +353,18 @@ static void test_spm(void **state)
 	assert_string_equal(model_file_chat_template(a), "hello");
 	model_file_close(a);
 	model_file_close(b);
+	/* Llama's class goes by its configuration and not by the post-processor */
+	scratch_text(scratch("spm/tokenizer_config.json"),
+		     "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"add_bos_token\":false,"
+		     "\"add_eos_token\":true}");
+	b = open_model(scratch("spm"));
+	a = convert(b, GGUF_OUT_F16, scratch("class.gguf"));
+	v = model_file_gguf_vocab(a);
+	assert_true(json_is_false(json_object_get(v, "tokenizer.ggml.add_bos_token")));
+	assert_true(json_is_true(json_object_get(v, "tokenizer.ggml.add_eos_token")));
+	model_file_close(a);
+	model_file_close(b);
+	scratch_text(scratch("spm/tokenizer_config.json"), "{}");
 }
 
 #define LLAMA3                                                                                     \
@@ -425,6 +445,11 @@ static int spoil(void *ctx, const char *name, int64_t row0, int64_t rows, float 
 	return s->code ? err_set(e, s->code, "no more") : 0;
 }
 
+#define GEMMA(type)                                                                                \
+	"{\"model_type\":\"" type "\",\"hidden_size\":4,\"intermediate_size\":4,"                  \
+	"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":4,\"vocab_size\":10,"      \
+	"\"max_position_embeddings\":8,\"tie_word_embeddings\":false}"
+
 static void test_refused(void **state)
 {
 	(void)state;
@@ -448,8 +473,10 @@ static void test_refused(void **state)
 	model_file_close(b);
 	static const char *const configs[][2] = { { "{\"model_type\":\"gemma9\"}", "gemma9" },
 						  { "{\"model_type\":\"llama\"}", "hidden_size" },
+						  { GEMMA("gemma"), "tie_word_embeddings" },
+						  { GEMMA("gemma2"), "tie_word_embeddings" },
 						  { "{}", "model_type" } };
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
 		scratch_text(scratch("spm/config.json"), "%s", configs[i][0]);
 		b = open_model(scratch("spm"));
 		assert_true(gguf_write_model(out, b, GGUF_OUT_F16, from_model, b, &e) < 0);

@@ -5,6 +5,7 @@
  * biases): a model with others is refused. */
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "file/gguf_kv.h"
 
 #include <stdio.h>
@@ -84,8 +85,13 @@ static int special_llama(const struct gguf_maker *m, struct err *e)
 	bool used = true;
 	TRY(json_opt_bool(m->c, m->where, "use_sliding_window", &used, e));
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
-	if (n && used)
+	if (n && used) {
 		maker_u32(m, "attention.sliding_window", n);
+		if (m->p)
+			log_warn("%s: llama.cpp computes Mistral without its window: what it makes "
+				 "of texts of more than %lld tokens is not what the model makes",
+				 m->where, (long long)n);
+	}
 	return m->s->arch->experts ? put_experts(m, NULL, 8, 2, e) : 0;
 }
 
@@ -209,8 +215,11 @@ static int special_no_bias(const struct gguf_maker *m, struct err *e)
 	return refuse(m, "attention_bias", e);
 }
 
+/* llama.cpp looks for a head of its own in Gemma 3 only. */
 static int special_gemma(const struct gguf_maker *m, struct err *e)
 {
+	if (!m->s->tied && strcmp(m->s->arch->name, "gemma3") != 0)
+		return no_place(m, "tie_word_embeddings", e);
 	TRY(refuse(m, "use_bidirectional_attention", e));
 	return refuse(m, "attention_bias", e);
 }

@@ -295,6 +295,23 @@ static void added_around(const json_t *post, bool *bos_p, bool *eos_p)
 	}
 }
 
+/* Llama's tokenizer class goes by these two keys and not by the post-processor. */
+static void added_by_class(const json_t *config, bool *bos_p, bool *eos_p)
+{
+	static const char *const classes[] = { "LlamaTokenizer", "LlamaTokenizerFast",
+					       "CodeLlamaTokenizer", "CodeLlamaTokenizerFast" };
+	const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+	const json_t *bos = json_object_get(config, "add_bos_token"),
+		     *eos = json_object_get(config, "add_eos_token");
+	bool known = false;
+	for (size_t i = 0; class && i < ARRAY_LEN(classes); i++)
+		known |= !strcmp(class, classes[i]);
+	if (!known || (!bos && !eos))
+		return;
+	*bos_p = !json_is_false(bos);
+	*eos_p = json_is_true(eos);
+}
+
 static int64_t token_id(const struct vocab *v, const char *text)
 {
 	for (size_t i = 0; text && i < v->n; i++)
@@ -375,6 +392,7 @@ static int write_vocab(struct vocab *v, const struct model_file *base, struct gg
 	write_special(v, base, "unk", "unknown", p);
 	write_special(v, base, "pad", "padding", p);
 	added_around(json_object_get(v->doc, "post_processor"), &bos, &eos);
+	added_by_class(model_file_tokenizer_config(base), &bos, &eos);
 	pairs_bool(p, "tokenizer.ggml.add_bos_token", bos);
 	pairs_bool(p, "tokenizer.ggml.add_eos_token", eos);
 	pairs_bool(p, "tokenizer.ggml.add_space_prefix", spm && has_space_prefix(v->doc));
