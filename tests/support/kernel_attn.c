@@ -21,6 +21,8 @@ static const struct attn_shape attn_shapes[] = {
 	{ 6, 2, 32, 0, 2, { 257 }, { 257 }, 0, 0 },
 	{ 4, 2, 64, 0, 1, { 97, 3 }, { 97, 3 }, 2.5, 0 },
 	{ 4, 2, 256, 33, 0, { 90 }, { 90 }, 50, 0 },
+	{ 4, 1, 256, 0, 0, { 49, 3, 32 }, { 49, 3, 32 }, 0, 0 },
+	{ 3, 1, 200, 20, 3, { 1, 70 }, { 1, 70 }, 0, 0 },
 	/* gradients below the normal numbers of float16 */
 	{ 2, 1, 64, 0, 0, { 67 }, { 67 }, 0, 0x1p-15 },
 	/* forward only: queries at the end of a longer run of keys */
