@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 5 };
+enum { RUNS_LEAST = 3 };
 static const double drift_most = 0.1, spread_most = 0.25, residual_most = 0.1,
 		    equals_differ = 1.25; /* times */
 

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 5, RUNS_MOST = 64, OPTIM_RUNS = 5 };
+enum { RUNS_LEAST = 5, RUNS_LONG = 3, RUNS_MOST = 64, OPTIM_RUNS = 5 };
 
 /* The stages that are measured. MANY comes last so that a layer's weights are not still in a cache
  * when it runs alone. */
@@ -30,6 +30,9 @@ enum { LAYERS_LEAST = 3, LAYERS_MOST = 16 };
 
 /* seconds of runs of a size the job needs, where there is time; of others a quarter */
 static const double enough = 4;
+/* A run that takes so many seconds varies little: RUNS_LONG of it are enough, so that a slow device
+ * has time for more sizes. */
+static const double long_run = 0.5;
 /* bytes that a cache may hold from one pass to the next: 32 MiB of an EPYC, 72 of an RTX 4090 */
 static const double cached = 96e6;
 static const double drift_allowed = 0.1; /* above it a size is measured once more */
@@ -306,6 +309,9 @@ static double total_of(const struct runs *v, int kind, int i)
 	return v->forward[kind][i] + v->backward[kind][i];
 }
 
+/* The least number of runs when each takes so many seconds. */
+static int least_runs(double each) { return each > long_run ? RUNS_LONG : RUNS_LEAST; }
+
 /* As many runs as the time allows, after one that warms up. When a single layer takes seconds on a
  * device, only this run is used. */
 static int run_size(struct measuring *p, struct runs *v, struct err *e)
@@ -322,7 +328,7 @@ static int run_size(struct measuring *p, struct runs *v, struct err *e)
 	TRY(run_all(p, v, 0, e));
 	double each = clock_seconds(clock_now() - begin);
 	int runs = (int)(p->wanted / each), most = (int)((p->room - each) / each);
-	runs = runs < RUNS_LEAST ? RUNS_LEAST : runs > RUNS_MOST ? RUNS_MOST : runs;
+	runs = runs < least_runs(each) ? least_runs(each) : runs > RUNS_MOST ? RUNS_MOST : runs;
 	runs = runs > most ? most : runs;
 	v->n = runs > 0 ? runs : 1;
 	for (int i = 0; i < runs; i++)
@@ -494,6 +500,7 @@ static int all_sizes(struct measuring *p, struct err *e)
 			continue;
 		struct err why = { 0 };
 		p->room = seconds_left(p) / (i < q->needed ? q->needed - i : 2);
+		p->room = fmax(p->room, fmin(took * factor, seconds_left(p)));
 		p->wanted = i < q->needed ? enough : enough / 4;
 		int rc = one_size(p, q->size[i], &r->point[r->points], &grown, &why);
 		if (rc == ERR_NOMEM && r->points > 0)
@@ -503,8 +510,9 @@ static int all_sizes(struct measuring *p, struct err *e)
 			return rc;
 		}
 		/* beside its runs it warms up, and measures messages */
-		took = clock_seconds(clock_now() - begin) * (RUNS_LEAST + 2) /
-		       (fmax(r->point[r->points].runs, RUNS_LEAST) + 2);
+		const double all = clock_seconds(clock_now() - begin),
+			     each = all / (r->point[r->points].runs + 2);
+		took = each * (least_runs(each) + 2);
 		m = q->size[i];
 		r->points++;
 	}
