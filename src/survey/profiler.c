@@ -29,7 +29,8 @@
 
 enum { PINGS = 9, TABLE_MOST = 64 };
 
-static const double budget = 20; /* seconds a device */
+/* seconds a device; twice as many where the planner chooses the sizes, which are more then */
+static const double budget = 20;
 /* allowed difference between the length of rows and that of a profile */
 static const double length_off = 0.1;
 /* bytes per second between machines that cannot reach each other: no plan will use it */
@@ -51,10 +52,11 @@ static void add_size(struct measure_request *q, int64_t m, int64_t tokens)
 }
 
 /* One row, then the sizes of the job, then others by doubling: its neighbours, or where the planner
- * chooses sizes itself all that a step has rows for. */
+ * chooses sizes itself all that a step has rows for. And the time for them. */
 static void choose_sizes(struct measure_request *q, const struct config *c)
 {
 	const struct planner *planner = c->nshards || c->plan ? NULL : planner_find(c->planner);
+	const bool chooses = planner && planner->chooses_sizes;
 	int64_t all = c->micro_batch_size * c->gradient_accumulation_steps,
 		most = 2 * c->micro_batch_size;
 	add_size(q, 1, q->tokens);
@@ -65,7 +67,8 @@ static void choose_sizes(struct measure_request *q, const struct config *c)
 			add_size(q, c->pass[i], q->tokens);
 	}
 	q->needed = q->sizes;
-	most = planner && planner->chooses_sizes ? all : most < 4 ? 4 : most;
+	q->budget = chooses ? 2 * budget : budget;
+	most = chooses ? all : most < 4 ? 4 : most;
 	for (int64_t m = 2; m <= most && m <= all; m *= 2)
 		add_size(q, m, q->tokens);
 }
@@ -85,7 +88,6 @@ static void make_request(struct session *s, const struct profiler_options *o,
 				       .tokens = (int64_t)(shape.tokens + 0.5),
 				       .sequences = (int64_t)(shape.sequences + 0.5),
 				       .trained = shape.trained > 0 ? shape.trained : 1e-6,
-				       .budget = budget,
 				       .refresh = o->refresh };
 	q->sequences = q->sequences < 1 ? 1 : q->sequences > q->tokens ? q->tokens : q->sequences;
 	snprintf(q->optimizer, sizeof q->optimizer, "%s", j->optimizer->name);
@@ -161,12 +163,13 @@ static int round_trip(struct session *s, double *ms_p, struct err *e)
 struct clock_bar {
 	const struct profiler_options *o;
 	int64_t began;
+	double most; /* seconds to expect */
 };
 
 static void show_time(void *ctx)
 {
 	const struct clock_bar *b = ctx;
-	double share = clock_seconds(clock_now() - b->began) / (1.5 * budget);
+	double share = clock_seconds(clock_now() - b->began) / b->most;
 	if (b->o->part)
 		b->o->part(b->o->ctx, "measuring the devices",
 			   (uint64_t)(1000 * (share < 0.98 ? share : 0.98)), 1000);
@@ -261,13 +264,13 @@ static int ask_all(struct session *s, const struct profiler_options *o,
 			    .r = r,
 			    .waits = mem_array((size_t)session_members(s), sizeof *a.waits),
 			    .out = BUF_INIT };
-	struct clock_bar bar = { .o = o, .began = clock_now() };
+	struct clock_bar bar = { .o = o, .began = clock_now(), .most = 1.5 * q->budget };
 	int rc = a.config && a.waits ? 0 : err_nomem(e, 0, "the model's configuration");
 	for (int w = 0; w < session_members(s) && rc >= 0; w++)
 		a.waits[w] = false;
 	log_info("measuring %d device%s: at most about %.0f s, remembered for the next time",
 		 device_of(s, session_members(s)), device_of(s, session_members(s)) == 1 ? "" : "s",
-		 1.5 * budget);
+		 bar.most);
 	session_set_tick(s, show_time, &bar);
 	if (rc >= 0)
 		rc = measure_together(&a, e);
