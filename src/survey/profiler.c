@@ -29,8 +29,7 @@
 
 enum { PINGS = 9, TABLE_MOST = 64 };
 
-/* seconds a device; twice as many where the planner chooses the sizes, which are more then */
-static const double budget = 20;
+static const double budget = 20; /* seconds a device; twice where the planner chooses the sizes */
 /* allowed difference between the length of rows and that of a profile */
 static const double length_off = 0.1;
 /* bytes per second between machines that cannot reach each other: no plan will use it */
@@ -262,12 +261,10 @@ static int ask_all(struct session *s, const struct profiler_options *o,
 			    .config = json_dumps(model_file_config(session_job(s)->file),
 						 JSON_COMPACT),
 			    .r = r,
-			    .waits = mem_array((size_t)session_members(s), sizeof *a.waits),
+			    .waits = mem_zalloc((size_t)session_members(s) * sizeof *a.waits),
 			    .out = BUF_INIT };
 	struct clock_bar bar = { .o = o, .began = clock_now(), .most = 1.5 * q->budget };
 	int rc = a.config && a.waits ? 0 : err_nomem(e, 0, "the model's configuration");
-	for (int w = 0; w < session_members(s) && rc >= 0; w++)
-		a.waits[w] = false;
 	log_info("measuring %d device%s: at most about %.0f s, remembered for the next time",
 		 device_of(s, session_members(s)), device_of(s, session_members(s)) == 1 ? "" : "s",
 		 bar.most);
