@@ -380,7 +380,9 @@ static void test_choice_is_kept(void **state)
 	assert_int_equal(tried, 0);
 	for (int64_t few = 1; few <= 128; few++) {
 		g.n = few;
-		assert_int_equal(gpu_tune(d, &g, key, pretended, &best), few <= 32 ? quick_few : 3);
+		assert_int_equal(gpu_tune(d, &g, key, pretended, &best), few <= 32   ? quick_few
+									 : few <= 64 ? 1
+										     : 3);
 	}
 	g.n = 4096;
 	g.m = 16;
@@ -393,15 +395,43 @@ static void test_choice_is_kept(void **state)
 	dev_close(d);
 }
 
+/* Tiles that would be half empty give way to smaller ones. */
+static void test_tiles_fit(void **state)
+{
+	enum { P = GPU_LARGE - 1, FEW = GPU_SHAPES - 1 };
+	static const struct {
+		int64_t m, n, k;
+		int best, shape;
+	} row[] = {
+		{ 64, 576, 16, 3 + GPU_LARGE, 1 },
+		{ 65, 576, 16, 3 + GPU_LARGE, 3 },
+		{ 576, 64, 576, 3, 1 },
+		{ 64, 576, 576, 2, 1 },
+		{ 576, 64, 576, 2, 2 },
+		{ 32, 576, 576, 3, 0 },
+		{ 576, 32, 16, 3 + GPU_LARGE, FEW },
+		{ 64, 576, 16, P + GPU_LARGE, 0 },
+		{ 65, 576, 16, P + GPU_LARGE, P },
+		{ 16, 576, 32, P + GPU_LARGE, 0 },
+		{ 64, 576, 64, P + GPU_LARGE, FEW },
+		{ 16, 576, 64, P, P },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		const struct dev_gemm g = { .m = row[i].m, .n = row[i].n, .k = row[i].k };
+		assert_int_equal(gpu_gemm_shape(&g, row[i].best), row[i].shape);
+	}
+}
+
 int main(void)
 {
 	fake_cards("fake_rt.so", false);
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_products),
-					    cmocka_unit_test(test_warm),
-					    cmocka_unit_test(test_many_shapes),
-					    cmocka_unit_test(test_every_shape),
-					    cmocka_unit_test(test_choice_is_kept) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_products),       cmocka_unit_test(test_warm),
+		cmocka_unit_test(test_many_shapes),    cmocka_unit_test(test_every_shape),
+		cmocka_unit_test(test_choice_is_kept), cmocka_unit_test(test_tiles_fit)
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ int cmd_bench(int argc, char **argv);
 enum { WEIGHTS_BOTH, WEIGHTS_PLAIN, WEIGHTS_NF4 };
 
 struct args {
-	const char *device, *shape;
+	const char *device, *shape, *product;
 	int64_t layers, rows, length, lora_r, repeat;
 	int weights;
 	bool ops, products, steps, recompute, links, json, together;
@@ -96,6 +96,11 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = AT(products),
 	  .help = "of these only the products, in float32" },
+	{ .key = "product",
+	  .kind = OPT_STR,
+	  .offset = AT(product),
+	  .arg = "NAME",
+	  .help = "with products: that of this name alone, as in the table ('lora B')" },
 	{ .key = "steps",
 	  .kind = OPT_BOOL,
 	  .offset = AT(steps),
@@ -334,7 +339,8 @@ static int run(struct view *v, struct err *e)
 				     .n = o->rows * o->length,
 				     .t = o->length,
 				     .r = o->lora_r,
-				     .products = o->products };
+				     .products = o->products,
+				     .only = o->product };
 	if (!o->ops)
 		s.n = 0;
 	if (!o->json && !(v->table = cli_table_new(heading, ARRAY_LEN(heading))))

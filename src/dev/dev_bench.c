@@ -355,6 +355,8 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 		{ "one token head", false, true, 1, s->v, s->c },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+		if (s->only && strcmp(s->only, list[i].name) != 0)
+			continue;
 		struct job j =
 			gemm_job(b, t, list[i].ta, list[i].tb, list[i].m, list[i].n, list[i].k, e);
 		if (list[i].m == 1) { /* bound by reading the weight */
@@ -731,7 +733,8 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 		if (!dev_has(d, K_axpby, t))
 			continue;
 		TRYOUT(products(&b, t, e));
-		TRYOUT(experts(&b, t, e));
+		if (!s->only)
+			TRYOUT(experts(&b, t, e));
 		if (s->products)
 			continue;
 		TRYOUT(row_kernels(&b, t, e));

@@ -18,7 +18,8 @@
  * ceilings are measured. */
 struct dev_bench_shape {
 	int64_t c, f, h, g, d, v, n, t, r;
-	bool products; /* only these, in float32, and their ceiling */
+	bool products;    /* only these, in float32, and their ceiling */
+	const char *only; /* of these that of this name alone ("lora B"); NULL: all */
 };
 
 enum dev_bench_kind { BENCH_CEILING, BENCH_COPY, BENCH_GEMM, BENCH_KERNEL };

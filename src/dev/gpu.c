@@ -24,10 +24,12 @@ static const struct {
 } shapes[GPU_SHAPES] = { { 32, 32, 32, 32, 2, 1, 4 },     { 64, 64, 64, 16, 8, 1, 4 },
 			 { 128, 128, 64, 16, 8, 2, 4 },   { 256, 128, 128, 16, 16, 2, 4 },
 			 { 512, 128, 128, 32, 8, 1, 16 }, { 16, 64, 16, 64, 8, 1, 16 } };
-enum { SMALL, PROCESSOR = GPU_LARGE - 1, FEW };
+enum { SMALL, MEDIUM, PROCESSOR = GPU_LARGE - 1, FEW };
 /* A smaller side of at most so many takes FEW where that is the quickest for few columns: beside
- * the large shape for processors, which does well from 128 on, and beside the others. */
-enum { FEW_MOST = 96, FEW_LEAST = 32 };
+ * the large shape for processors, which does well from 128 on, and beside the others. FEW reads
+ * FEW_DEEP columns of the sum at a time: on processors SMALL is quicker where there are fewer, as
+ * in the product of an adapter's B. */
+enum { FEW_MOST = 96, FEW_LEAST = 32, FEW_DEEP = 64 };
 
 void gpu_text(enum dtype t, struct buf *b)
 {
@@ -453,9 +455,13 @@ int gpu_gemm_shape(const struct dev_gemm *g, int best)
 {
 	const int64_t least = g->m < g->n ? g->m : g->n;
 	const int large = best % GPU_LARGE;
-	if (best >= GPU_LARGE && least <= (large == PROCESSOR ? FEW_MOST : FEW_LEAST))
+	const bool processor = large == PROCESSOR, shallow = processor && g->k < FEW_DEEP,
+		   half = 2 * g->m <= shapes[large].m || 2 * g->n <= shapes[large].n;
+	if (best >= GPU_LARGE && !shallow && least <= (processor ? FEW_MOST : FEW_LEAST))
 		return FEW;
-	return large != PROCESSOR && least <= shapes[SMALL].m ? SMALL : large;
+	if (processor ? shallow && half : least <= shapes[SMALL].m)
+		return SMALL;
+	return half && !processor ? MEDIUM : large;
 }
 
 static struct dev_ref shifted(struct dev_ref r, int64_t elements, enum dtype t)

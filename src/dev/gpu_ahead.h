@@ -2,8 +2,8 @@
 /* gpu_ahead.h - which kernels may run beside the work in front of them, for backends with a queue
  * in order and one beside it (CUDA, HIP, OpenCL).
  *
- * Expanding weights of 4 bits moves bytes, and the product in front of it computes: they run side by
- * side. A fork is a point in front of the last work that reads expanded weights. A kernel that
+ * Expanding weights of 4 bits moves bytes, and the product in front of it computes: they run side
+ * by side. A fork is a point in front of the last work that reads expanded weights. A kernel that
  * expands waits only for the fork, if nothing behind the fork names its buffers, and goes to the
  * other queue; what is given afterwards waits for it as for any other. How a device waits is its
  * backend's. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opencl_check.c - see opencl.h: what a driver is asked before it is trusted. How many passes
  * through loops it runs: Mesa's llvmpipe ends them after 65,535 in one run of a kernel, without a
- * word. Whether its queues wait for each other. Whether a long product comes out right. Whether half
- * precision is native. */
+ * word. Whether its queues wait for each other. Whether a long product comes out right. Whether
+ * half precision is native. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
