@@ -445,10 +445,10 @@ static int spoil(void *ctx, const char *name, int64_t row0, int64_t rows, float 
 	return s->code ? err_set(e, s->code, "no more") : 0;
 }
 
-#define GEMMA(type)                                                                                \
+#define HEAD(type, tied)                                                                           \
 	"{\"model_type\":\"" type "\",\"hidden_size\":4,\"intermediate_size\":4,"                  \
 	"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":4,\"vocab_size\":10,"      \
-	"\"max_position_embeddings\":8,\"tie_word_embeddings\":false}"
+	"\"max_position_embeddings\":8,\"tie_word_embeddings\":" tied "}"
 
 static void test_refused(void **state)
 {
@@ -471,11 +471,15 @@ static void test_refused(void **state)
 	assert_int_not_equal(stat(out, &st), 0);
 	assert_int_not_equal(stat(scratch("bad.gguf.tmp"), &st), 0);
 	model_file_close(b);
-	static const char *const configs[][2] = { { "{\"model_type\":\"gemma9\"}", "gemma9" },
-						  { "{\"model_type\":\"llama\"}", "hidden_size" },
-						  { GEMMA("gemma"), "tie_word_embeddings" },
-						  { GEMMA("gemma2"), "tie_word_embeddings" },
-						  { "{}", "model_type" } };
+	static const char *const configs[][2] = {
+		{ "{\"model_type\":\"gemma9\"}", "gemma9" },
+		{ "{\"model_type\":\"llama\"}", "hidden_size" },
+		{ HEAD("gemma", "false"), "tie_word_embeddings" },
+		{ HEAD("gemma2", "false"), "tie_word_embeddings" },
+		{ HEAD("olmo2", "true"), "tie_word_embeddings" },
+		{ HEAD("gpt_oss", "true"), "tie_word_embeddings" },
+		{ "{}", "model_type" }
+	};
 	for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
 		scratch_text(scratch("spm/config.json"), "%s", configs[i][0]);
 		b = open_model(scratch("spm"));

@@ -215,11 +215,8 @@ static int special_no_bias(const struct gguf_maker *m, struct err *e)
 	return refuse(m, "attention_bias", e);
 }
 
-/* llama.cpp looks for a head of its own in Gemma 3 only. */
 static int special_gemma(const struct gguf_maker *m, struct err *e)
 {
-	if (!m->s->tied && strcmp(m->s->arch->name, "gemma3") != 0)
-		return no_place(m, "tie_word_embeddings", e);
 	TRY(refuse(m, "use_bidirectional_attention", e));
 	return refuse(m, "attention_bias", e);
 }
@@ -296,6 +293,20 @@ static int special_phi3(const struct gguf_maker *m, struct err *e)
 	return 0;
 }
 
+/* llama.cpp takes the embedding as the head of these families, or never. */
+static int check_head(const struct gguf_maker *m, struct err *e)
+{
+	static const struct {
+		const char *arch;
+		bool tied;
+	} rows[] = { { "gemma", true },  { "gemma2", true },    { "olmo2", false },
+		     { "olmoe", false }, { "qwen2moe", false }, { "gpt-oss", false } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		if (!strcmp(rows[i].arch, m->s->arch->name) && rows[i].tied != m->s->tied)
+			return no_place(m, "tie_word_embeddings", e);
+	return 0;
+}
+
 int gguf_special(const struct gguf_maker *m, struct err *e)
 {
 	static const struct {
@@ -311,6 +322,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
 		{ "glm4moe", special_glm4moe },
 	};
+	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		if (!strcmp(rows[i].arch, m->s->arch->name))
 			return rows[i].put(m, e);
