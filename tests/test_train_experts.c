@@ -165,6 +165,43 @@ static void splits_have_the_bits_of_one_process(void **state)
 	}
 }
 
+/* The result has the experts of gpt-oss where transformers looks for them: in one tensor for all of
+ * a layer, by columns, gate and up in turn. A checkpoint has them one by one. */
+static void a_result_is_what_transformers_reads(void **state)
+{
+	(void)state;
+	static const char *const how[] = { "adapter=none", "max_steps=2", NULL };
+	struct tiny t;
+	struct record r = { 0 };
+	struct err e = { 0 };
+	struct st_file *f = NULL, *c = NULL;
+	char path[512];
+	tiny_make_model(&t, OSS, 20);
+	run(&t, "oss", NULL, &r, how);
+	snprintf(path, sizeof path, "%s/oss/model.safetensors", t.dir);
+	assert_int_equal(st_open(path, &f, &e), 0);
+	snprintf(path, sizeof path, "%s/oss/checkpoints/step-000002/model.safetensors", t.dir);
+	assert_int_equal(st_open(path, &c, &e), 0);
+	assert_null(st_find(f, "model.layers.1.mlp.experts.2.up_proj.weight"));
+	const struct st_tensor *all = st_find(f, "model.layers.1.mlp.experts.gate_up_proj"),
+			       *bias = st_find(f, "model.layers.1.mlp.experts.gate_up_proj_bias"),
+			       *up = st_find(c, "model.layers.1.mlp.experts.2.up_proj.weight"),
+			       *ub = st_find(c, "model.layers.1.mlp.experts.2.up_proj.bias");
+	assert_true(all && bias && up && ub);
+	const int64_t out = up->shape[0], in = up->shape[1];
+	assert_int_equal(all->shape[1], in);
+	assert_int_equal(all->shape[2], 2 * out);
+	const float *x = all->data, *y = up->data, *b = bias->data, *z = ub->data;
+	for (int64_t i = 0; i < out; i++) {
+		assert_true(b[2 * out * 2 + 2 * i + 1] == z[i]);
+		for (int64_t k = 0; k < in; k++)
+			assert_true(x[(2 * in + k) * 2 * out + 2 * i + 1] == y[i * in + k]);
+	}
+	st_close(f);
+	st_close(c);
+	tiny_remove(&t);
+}
+
 /* The loss of routers is part of the loss: about E P f of balanced experts, times its factor. */
 static void a_loss_of_routers_counts(void **state)
 {
@@ -334,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(splits_have_the_bits_of_one_process),
+		cmocka_unit_test(a_result_is_what_transformers_reads),
 		cmocka_unit_test(a_loss_of_routers_counts),
 		cmocka_unit_test(stopped_and_resumed),
 		cmocka_unit_test(keys_that_do_not_fit),

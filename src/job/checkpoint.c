@@ -29,11 +29,11 @@ static int join(char out[PATH_MOST], const char *dir, const char *name, struct e
 
 /* ---- writing ---- */
 
-static int write_values(struct job *j, const char *dir, struct err *e)
+static int write_values(struct job *j, const char *dir, bool result, struct err *e)
 {
 	char path[PATH_MOST];
 	TRY(join(path, dir, "model.safetensors", e));
-	TRY(state_files_write(j, STATE_VALUES, path, e));
+	TRY(result ? state_files_result(j, path, e) : state_files_write(j, STATE_VALUES, path, e));
 	return j->model.own.n ? model_folder_config(j->file, dir, DT_F32, e)
 			      : model_folder_write(j->file, dir, DT_F32, e);
 }
@@ -92,10 +92,10 @@ static int write_state(struct job *j, const struct train_state *s, uint64_t seri
 	return rc;
 }
 
-int checkpoint_export(struct job *j, const char *dir, struct err *e)
+static int export(struct job *j, const char *dir, bool result, struct err *e)
 {
 	if (j->opt.train_all)
-		return write_values(j, dir, e);
+		return write_values(j, dir, result, e);
 	struct arena a = ARENA_INIT;
 	struct peft_adapter ad;
 	int rc = job_adapter(j, &a, &ad, e);
@@ -103,6 +103,11 @@ int checkpoint_export(struct job *j, const char *dir, struct err *e)
 		rc = peft_write(dir, &ad, e);
 	arena_release(&a);
 	return rc;
+}
+
+int checkpoint_export(struct job *j, const char *dir, struct err *e)
+{
+	return export(j, dir, true, e);
 }
 
 int checkpoint_write(struct job *j, const struct train_state *s, const char *dir, struct arena *a,
@@ -117,7 +122,7 @@ int checkpoint_write(struct job *j, const struct train_state *s, const char *dir
 	TRY(job_hash_base(j, e));
 	char *tmp;
 	TRY(atomic_dir_begin(path, &tmp, e));
-	int rc = checkpoint_export(j, tmp, e);
+	int rc = export(j, tmp, false, e);
 	if (rc >= 0)
 		rc = write_optimizer(j, tmp, e);
 	if (rc >= 0)

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "runtime/merge_fused.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -264,6 +265,55 @@ int state_files_write(struct job *j, enum state_file which, const char *path, st
 		return 0;
 	TRY(list_specs(j, which, &s, e));
 	int rc = st_write(path, s.spec, s.n, NULL, from_array, j, e);
+	specs_release(&s);
+	return rc;
+}
+
+/* ---- as transformers reads it ---- */
+
+static int param_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
+		      struct err *e)
+{
+	const struct job *j = ctx;
+	for (size_t i = 0; i < j->nparam; i++) {
+		const struct trained_param *p = &j->param[i];
+		if (strcmp(p->name, name) != 0)
+			continue;
+		const size_t cols = p->ndim > 1 ? (size_t)p->dim[1] : 1;
+		const float *from = p->value + (size_t)row0 * cols;
+		memcpy(dst, from, (size_t)rows * cols * sizeof *dst);
+		job_drop_pages(j, from, (size_t)rows * cols * sizeof *dst);
+		return 0;
+	}
+	return err_set(e, ERR_INTERNAL, "there is no parameter '%s'", name);
+}
+
+static int from_params(void *ctx, const struct st_spec *t, uint64_t off, uint64_t n, void *dst,
+		       struct err *e)
+{
+	struct job *j = ctx;
+	return merge_is_fused(&j->model, t->name)
+		       ? merge_fused_bytes(t, off, n, dst, param_rows, j, e)
+		       : from_array(j, t, off, n, dst, e);
+}
+
+int state_files_result(struct job *j, const char *path, struct err *e)
+{
+	struct specs s = { .spec = mem_array(j->nparam + 4 * (size_t)j->model.layers + 1,
+					     sizeof *s.spec),
+			   .names = ARENA_INIT };
+	int rc = s.spec ? 0 : err_nomem(e, j->nparam * sizeof *s.spec, "the trained tensors");
+	bool fused = false;
+	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
+		if (merge_is_fused(&j->model, j->param[i].name))
+			fused = true;
+		else
+			s.spec[s.n++] = value_spec(&j->param[i]);
+	if (rc >= 0 && fused)
+		rc = merge_fused_specs(&j->model, DT_F32, &s.names, s.spec, &s.n, e);
+	if (rc >= 0)
+		rc = fused ? st_write(path, s.spec, s.n, NULL, from_params, j, e)
+			   : state_files_write(j, STATE_VALUES, path, e);
 	specs_release(&s);
 	return rc;
 }

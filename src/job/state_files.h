@@ -39,5 +39,8 @@ int state_files_map(struct job *j, const char *values, const char *states, struc
 /* A file of the job's values under the parameters' names, or of its states: the one that was
  * written while they were collected, if it is still where it was, else written now. */
 int state_files_write(struct job *j, enum state_file which, const char *path, struct err *e);
+/* The values as a model's folder has them: the experts of gpt-oss in one tensor for all of a layer,
+ * where transformers looks for them. A checkpoint has them under the parameters' names. */
+int state_files_result(struct job *j, const char *path, struct err *e);
 
 #endif
