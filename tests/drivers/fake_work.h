@@ -149,26 +149,30 @@ static void run_group(unsigned block)
 		group.state[i] = 0;
 	group.block->x = block;
 	for (;;) {
+		/* The order changes, as kernels may not rely on one. A wave goes on to its next
+		 * barrier before another does: what waves tell each other without one is missing. */
+		const int wave = group.wave ? group.wave : LANES;
 		bool ran = false;
-		for (int k = 0; k < LANES; k++) {
-			/* the order of the lanes changes: kernels may not rely on one */
-			const int i = block & 1 ? LANES - 1 - k : k;
-			if (group.state[i])
-				continue;
-			run_lane(i);
-			ran = true;
-		}
-		const int here = count(0, LANES, 1), ended = count(0, LANES, 2);
-		if (ended == LANES)
-			return;
-		for (int i = 0; i < LANES && group.wave; i += group.wave)
-			if (count(i, group.wave, 3) == group.wave) {
-				memset(group.state + i, 0, sizeof(int) * (size_t)group.wave);
+		for (int k = 0; k < LANES && !ran; k += wave) {
+			const int first = block & 1 ? LANES - wave - k : k;
+			if (group.wave && count(first, wave, 3) == wave)
+				memset(group.state + first, 0, sizeof(int) * (size_t)wave);
+			for (int n = 0; n < wave; n++) {
+				const int i = first + (block & 1 ? wave - 1 - n : n);
+				if (group.state[i])
+					continue;
+				run_lane(i);
 				ran = true;
 			}
+		}
+		if (ran)
+			continue;
+		const int here = count(0, LANES, 1);
+		if (count(0, LANES, 2) == LANES)
+			return;
 		if (here == LANES) {
 			memset(group.state, 0, sizeof group.state);
-		} else if (!ran) {
+		} else {
 			fprintf(stderr,
 				"fake_rt: %d of %d lanes wait at a barrier, %d for their wave, "
 				"the others have ended\n",
