@@ -148,8 +148,8 @@ static void run_group(unsigned block)
 	for (int i = 0; i < LANES; i++)
 		group.state[i] = 0;
 	group.block->x = block;
-	for (;;) {
-		/* The order changes, as kernels may not rely on one. A wave goes on to its next
+		/* The order changes, as kernels may not rely on one. A wave goes on to its next barrier
+		 * before another does: what waves tell each other without one is missing. */
 		 * barrier before another does: what waves tell each other without one is missing. */
 		const int wave = group.wave ? group.wave : LANES;
 		bool ran = false;
