@@ -148,9 +148,9 @@ static void run_group(unsigned block)
 	for (int i = 0; i < LANES; i++)
 		group.state[i] = 0;
 	group.block->x = block;
-		/* The order changes, as kernels may not rely on one. A wave goes on to its next barrier
-		 * before another does: what waves tell each other without one is missing. */
-		 * barrier before another does: what waves tell each other without one is missing. */
+	for (;;) {
+		/* The order changes, as kernels may not rely on one. A wave goes on to its next
+		 * barrier before another does: what waves tell each other without one is lost. */
 		const int wave = group.wave ? group.wave : LANES;
 		bool ran = false;
 		for (int k = 0; k < LANES && !ran; k += wave) {
