@@ -2,19 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fuzzes in pieces that add up: target after target for PIECE seconds, until all pieces of this
 # run have taken LIMIT seconds of processor time, or Ctrl-C or SIGTERM. One process at a time, which
-# runs when nobody else wants the core.
-#   scripts/fuzz-long.sh [-p PIECE] [-l LIMIT] [-n] [PATTERN]      -n: with what is built already
+# runs when nobody else wants the core. Several calls may run side by side, for unlike targets.
+#   scripts/fuzz-long.sh [-p PIECE] [-l LIMIT] [-n] [-o] [PATTERN]
+#     -n: with what is built already; -o: at ordinary priority; PATTERN: an extended expression
 # What is found stays in build-fuzz/corpus. After each round of the targets, inputs of at most 4 KiB
 # that reach code which the seeds do not reach are added to tests/fuzz/seeds, and the sums in
 # tests/fuzz/HOURS.md go on: this script alone writes that file. A crash leaves its input in
 # build-fuzz/crash and makes the exit status 1.
 set -u
-piece=120 limit=86400 built=
-while getopts p:l:n o; do
+piece=120 limit=86400 built='' ordinary=''
+while getopts p:l:no o; do
 	case $o in
 	p) piece=$OPTARG ;;
 	l) limit=$OPTARG ;;
 	n) built=1 ;;
+	o) ordinary=1 ;;
 	*) exit 2 ;;
 	esac
 done
@@ -22,8 +24,10 @@ shift $((OPTIND - 1))
 pattern=${1:-}
 cd "$(dirname "$0")/.." || exit 1
 build=build-fuzz ledger=tests/fuzz/HOURS.md
-chrt -i -p 0 $$ 2>/dev/null
-renice -n 19 -p $$ >/dev/null 2>&1
+if [ -z "$ordinary" ]; then
+	chrt -i -p 0 $$ 2>/dev/null
+	renice -n 19 -p $$ >/dev/null 2>&1
+fi
 
 # Builds, and tries every seed once.
 [ -n "$built" ] || scripts/fuzz.sh 0 "$pattern" || exit 1
@@ -40,14 +44,16 @@ trap stop INT TERM
 # Processor seconds of the children that have ended, into $spent_now. (Not in a subshell, which has
 # no children.)
 cpu() {
-	times >"$build/fuzz/times"
+	times >"$build/fuzz/times.$$"
 	spent_now=$(awk -F'[ms ]+' 'NR == 2 { printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }' \
-		"$build/fuzz/times")
+		"$build/fuzz/times.$$")
 }
 
 # Adds to a target's row: seconds, inputs run, inputs kept, crashes.
 account() {
-	local old
+	local old lock
+	exec {lock}>"$build/fuzz/ledger.lock"
+	flock "$lock"
 	old=$(grep "^| $1 |" "$ledger" 2>/dev/null | tr -d '|')
 	{
 		cat <<'HEAD'
@@ -73,6 +79,7 @@ HEAD
 	} >"$ledger.new"
 	rm -f "$build/fuzz/rows"
 	mv "$ledger.new" "$ledger"
+	exec {lock}>&-
 }
 
 # Runs the fuzzer of a target with these arguments, so that it can be stopped.
@@ -126,7 +133,7 @@ keep() {
 	[ $n = 0 ] || account "$target" 0 0 $n 0
 }
 
-targets=$(cd tests/fuzz && ls fuzz_*.c | sed 's/^fuzz_//; s/\.c$//' | grep -e "$pattern")
+targets=$(cd tests/fuzz && ls fuzz_*.c | sed 's/^fuzz_//; s/\.c$//' | grep -E -e "$pattern")
 spent=0
 while [ -z "$over" ] && awk -v a="$spent" -v b="$limit" 'BEGIN { exit !(a < b) }'; do
 	for t in $targets; do
@@ -136,5 +143,6 @@ while [ -z "$over" ] && awk -v a="$spent" -v b="$limit" 'BEGIN { exit !(a < b) }
 		[ -n "$over" ] || keep "$t"
 	done
 done
+rm -f "$build/fuzz/times.$$"
 tail -1 "$ledger"
 exit $status
