@@ -212,9 +212,12 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
 /* float32 for every architecture; float16 for the first and bfloat16 for the second, the first that
  * has it. These two differ by two conversions only, and each takes seconds to compile. With
  * HS_COMPILE_ALL=1 every dtype is compiled for every architecture that the
- * compiler knows (scripts/compile-all.sh). */
+ * compiler knows (scripts/compile-all.sh), with HS_COMPILE_DTYPE=bfloat16 that one alone. */
 static bool wanted(size_t i, enum dtype t)
 {
+	const char *only = getenv("HS_COMPILE_DTYPE");
+	if (only)
+		return !strcmp(only, dtype_name(t));
 	return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0);
 }
 
