@@ -13,6 +13,7 @@
 #include "report/tensorboard.h"
 #include "report/trace.h"
 #include "net/frame.h"
+#include "support/scratch.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -58,14 +59,6 @@ static void must(int rc, const struct err *e)
 		fail_msg("%s", e->msg);
 }
 
-static struct buf read_all(const char *path)
-{
-	struct buf b = BUF_INIT;
-	struct err e;
-	must(buf_read_file(&b, path, 0, &e), &e);
-	return b;
-}
-
 static size_t lines(const struct buf *b)
 {
 	size_t n = 0;
@@ -88,19 +81,19 @@ static void metrics_of_a_full_disk(void **state)
 	for (int i = 1; i <= 3; i++) {
 		const struct metrics_step s = { .step = i, .loss = 1, .tokens = 5 };
 		if (i == 2) {
-			struct buf b = read_all(in_dir("metrics.jsonl"));
+			struct buf b = scratch_read(in_dir("metrics.jsonl"));
 			tight = (struct rlimit){ b.n + 10, was.rlim_max };
 			buf_release(&b);
 			assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
 		}
 		must(metrics_add(m, &s, &e), &e);
-		struct buf b = read_all(in_dir("metrics.jsonl"));
+		struct buf b = scratch_read(in_dir("metrics.jsonl"));
 		assert_true(b.n && b.p[b.n - 1] == '\n');
 		buf_release(&b);
 	}
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	metrics_close(m);
-	struct buf b = read_all(in_dir("metrics.jsonl"));
+	struct buf b = scratch_read(in_dir("metrics.jsonl"));
 	int lines = 0;
 	for (size_t i = 0; i < b.n; i++)
 		lines += b.p[i] == '\n';
@@ -122,7 +115,7 @@ static void going_back_on_a_full_disk(void **state)
 	for (int i = 1; i <= 6; i++) {
 		const struct metrics_step s = { .step = i, .loss = i, .tokens = 5 };
 		if (i == 4) { /* less than an own copy of the file: it can only be shortened */
-			struct buf b = read_all(in_dir("metrics.jsonl"));
+			struct buf b = scratch_read(in_dir("metrics.jsonl"));
 			const struct rlimit tight = { b.n, was.rlim_max };
 			buf_release(&b);
 			assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
@@ -139,7 +132,7 @@ static void going_back_on_a_full_disk(void **state)
 		must(metrics_add(m, &s, &e), &e);
 	}
 	metrics_close(m);
-	struct buf b = read_all(in_dir("metrics.jsonl"));
+	struct buf b = scratch_read(in_dir("metrics.jsonl"));
 	static const char *const loss[] = { "\"loss\": 1,", "\"loss\": 2,", "\"loss\": 30,",
 					    "\"loss\": 40," };
 	const char *at;
@@ -180,7 +173,7 @@ static void metrics(void **state)
 	}
 	must(metrics_eval(m, 10, &(struct metrics_val){ 0.25, 0.5, NULL, part, 2 }, &e), &e);
 	metrics_close(m);
-	struct buf b = read_all(in_dir("metrics.jsonl"));
+	struct buf b = scratch_read(in_dir("metrics.jsonl"));
 	assert_int_equal(lines(&b), 12);
 	size_t at = 0;
 	for (const char *p = b.p, *nl; (nl = strchr(p, '\n')); p = nl + 1, at++) {
@@ -232,13 +225,13 @@ static void metrics(void **state)
 	must(metrics_add(m, &s, &e), &e);
 	must(metrics_eval(m, 8, &(struct metrics_val){ 0.5, 0.75, &w, NULL, 0 }, &e), &e);
 	metrics_close(m);
-	b = read_all(in_dir("metrics.jsonl"));
+	b = scratch_read(in_dir("metrics.jsonl"));
 	buf_addc(&b, 0);
 	assert_non_null(strstr(b.p, "\"rewards/chosen\": 0.5, \"rewards/accuracies\": 0.75"));
 	assert_non_null(strstr(b.p, "{\"step\": 8, \"val_loss\": 0.5, \"val_rewards/chosen\": 0.5, "
 				    "\"val_rewards/accuracies\": 0.75}"));
 	buf_release(&b);
-	b = read_all(in_dir("metrics.jsonl"));
+	b = scratch_read(in_dir("metrics.jsonl"));
 	assert_int_equal(lines(&b), 10);
 	assert_non_null(strstr(b.p, "{\"step\": 7, \"loss\": 9, \"tokens\": 0, "
 				    "\"predicted_seconds\": 2, \"memory_peak\": 5}\n"));
@@ -284,7 +277,7 @@ static void tensorboard(void **state)
 			snprintf(name, sizeof name, "tb/inner/%s", ent->d_name);
 	closedir(d);
 	assert_true(name[0]);
-	struct buf b = read_all(in_dir(name));
+	struct buf b = scratch_read(in_dir(name));
 	size_t at = 0, records = 0;
 	for (; at < b.n; records++) {
 		uint64_t n = le(b.p + at, 8);
@@ -536,7 +529,7 @@ static void wandb_files(void **state)
 	snprintf(key, sizeof key, "/run-%s.wandb", id);
 	memcpy(path + strlen(path), key, strlen(key) + 1);
 	wandb_close(w, 0);
-	struct buf file = read_all(path), rec = BUF_INIT;
+	struct buf file = scratch_read(path), rec = BUF_INIT;
 	assert_true(file.n > 3 * 32768 && !memcmp(file.p, ":W&B\xe1\xbe\0", 7));
 	size_t at = 7;
 	int count = 0, history = 0, parts = 0;
@@ -591,7 +584,7 @@ static void mlflow_files(void **state)
 	closedir(d);
 	assert_true(top[0]);
 	snprintf(path, sizeof path, "%s/metrics/loss", top);
-	struct buf b = read_all(in_dir(path));
+	struct buf b = scratch_read(in_dir(path));
 	double v[4];
 	long long step[4];
 	char *p = b.p, first[16];
@@ -611,19 +604,19 @@ static void mlflow_files(void **state)
 	fclose(f);
 	must(mlflow_open(in_dir("mlruns"), "x", "y", LINES - 5, &m, &e), &e);
 	mlflow_close(m, 0);
-	b = read_all(in_dir(path));
+	b = scratch_read(in_dir(path));
 	assert_int_equal(lines(&b), LINES - 5);
 	buf_release(&b);
 	snprintf(path, sizeof path, "%s/metrics/eval_loss", top);
-	b = read_all(in_dir(path));
+	b = scratch_read(in_dir(path));
 	assert_int_equal(lines(&b), 1);
 	buf_release(&b);
 	snprintf(path, sizeof path, "%s/meta.yaml", top);
-	b = read_all(in_dir(path));
+	b = scratch_read(in_dir(path));
 	assert_true(strstr(b.p, "status: 3\n") && strstr(b.p, "run_name: \"y\"\n"));
 	buf_release(&b);
 	snprintf(path, sizeof path, "%s/params/optimizer", top);
-	b = read_all(in_dir(path));
+	b = scratch_read(in_dir(path));
 	assert_true(b.n == 4 && !memcmp(b.p, "lion", 4));
 	buf_release(&b);
 }

@@ -7,6 +7,7 @@
 #include "report/plot.h"
 #include "report/plot_axis.h"
 #include "report/topology.h"
+#include "support/ok.h"
 #include "support/scratch.h"
 
 #include <math.h>
@@ -18,20 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-static void must(int rc, const struct err *e)
-{
-	if (rc < 0)
-		fail_msg("%s", e->msg);
-}
-
-static struct buf read_all(const char *path)
-{
-	struct buf b = BUF_INIT;
-	struct err e;
-	must(buf_read_file(&b, path, 0, &e), &e);
-	return b;
-}
 
 static void ticks(void **state)
 {
@@ -63,7 +50,7 @@ static void ticks(void **state)
 
 static void png_size(const char *path, uint32_t *w, uint32_t *h)
 {
-	struct buf b = read_all(path);
+	struct buf b = scratch_read(path);
 	assert_true(b.n > 1000);
 	assert_memory_equal(b.p, "\x89PNG\r\n\x1a\n", 8);
 	*w = (uint32_t)(unsigned char)b.p[18] << 8 | (unsigned char)b.p[19];
@@ -74,7 +61,7 @@ static void png_size(const char *path, uint32_t *w, uint32_t *h)
 static void loss_plot(void **state)
 {
 	(void)state;
-	struct err e = { 0 };
+	struct err err = { 0 };
 	double x[200], y[200], r[200], vx[3] = { 0, 100, 200 }, vy[3] = { 3, 2, NAN };
 	for (int i = 0; i < 200; i++) {
 		x[i] = i + 1;
@@ -87,19 +74,19 @@ static void loss_plot(void **state)
 				       i ? NULL : "with facts",
 				       { x, y, r, n[i], vx, vy, i ? 0 : 3 } };
 		uint32_t w, h;
-		must(plot_loss(scratch("loss.png"), &p, &e), &e);
+		OK(plot_loss(scratch("loss.png"), &p, &err));
 		png_size(scratch("loss.png"), &w, &h);
 		assert_int_equal(w, 1600);
 		assert_int_equal(h, 900);
 	}
 	struct plot_loss none = { "nothing", NULL, { x, y, r, 0, vx, vy, 0 } };
-	assert_int_equal(plot_loss(scratch("none.png"), &none, &e), ERR_INPUT);
+	assert_int_equal(plot_loss(scratch("none.png"), &none, &err), ERR_INPUT);
 	none.curve.nstep = 1;
 	y[0] = NAN;
-	assert_int_equal(plot_loss(scratch("none.png"), &none, &e), ERR_INPUT);
+	assert_int_equal(plot_loss(scratch("none.png"), &none, &err), ERR_INPUT);
 	assert_int_not_equal(access(scratch("none.png"), F_OK), 0);
 	y[0] = 1;
-	assert_int_equal(plot_loss("/nowhere/loss.png", &none, &e), ERR_IO);
+	assert_int_equal(plot_loss("/nowhere/loss.png", &none, &err), ERR_IO);
 }
 
 static const struct topology_machine machine[] = { { "desk <1> & \"more\"", "10.0.0.1", true },
@@ -119,10 +106,8 @@ static const struct topology job = {
 
 static void golden(const char *path, const struct buf *b)
 {
-	struct buf want = BUF_INIT;
-	struct err e;
 	const char *const full = repository("tests/golden/report/%s", path);
-	must(buf_read_file(&want, full, 0, &e), &e);
+	struct buf want = scratch_read(full);
 	if (want.n != b->n || memcmp(want.p, b->p, b->n))
 		fail_msg("not as in %s:\n%s", full, b->p);
 	buf_release(&want);
@@ -143,20 +128,20 @@ static void topology_texts(void **state)
 static void topology_pictures(void **state)
 {
 	(void)state;
-	struct err e = { 0 };
+	struct err err = { 0 };
 	uint32_t w, h;
-	must(topology_write(&job, scratch("."), "pdf", &e), &e);
+	OK(topology_write(&job, scratch("."), "pdf", &err));
 	png_size(scratch("architecture.png"), &w, &h);
 	assert_true(w > 600 && h > 200);
-	struct buf b = read_all(scratch("architecture.svg"));
+	struct buf b = scratch_read(scratch("architecture.svg"));
 	assert_non_null(strstr(b.p, "<svg"));
 	assert_non_null(strstr(b.p, "RTX 3060"));
 	assert_non_null(strstr(b.p, "desk &lt;1&gt; &amp; &quot;more&quot;"));
 	buf_release(&b);
-	b = read_all(scratch("architecture.pdf"));
+	b = scratch_read(scratch("architecture.pdf"));
 	assert_memory_equal(b.p, "%PDF", 4);
 	buf_release(&b);
-	assert_int_equal(topology_write(&job, "/nowhere", NULL, &e), ERR_IO);
+	assert_int_equal(topology_write(&job, "/nowhere", NULL, &err), ERR_IO);
 }
 
 /* Many devices: rows that wind where machines stand in the order of the pipeline; else links all
@@ -165,7 +150,7 @@ static void topology_of_many(void **state)
 {
 	(void)state;
 	enum { N = 20, LEFT_OUT = 2 };
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct topology_machine m[5];
 	struct topology_device d[N];
 	struct topology_link l[N];
@@ -198,7 +183,7 @@ static void topology_of_many(void **state)
 		assert_int_equal(strstr(b.p, "xlabel=") != NULL, scattered);
 		buf_release(&b);
 		uint32_t w, h;
-		must(topology_write(&t, scratch("."), NULL, &e), &e);
+		OK(topology_write(&t, scratch("."), NULL, &err));
 		png_size(scratch("architecture.png"), &w, &h);
 		assert_true(scattered || (w > h && w < 6 * h));
 	}

@@ -3,7 +3,6 @@
 #include "support/scratch.h"
 
 #include "base/arena.h"
-#include "base/buf.h"
 #include "base/err.h"
 #include "file/atomic.h"
 
@@ -92,4 +91,13 @@ void scratch_text(const char *file, const char *fmt, ...)
 		fail(file, "out of memory");
 	scratch_write(file, s, (size_t)n);
 	free(s);
+}
+
+struct buf scratch_read(const char *file)
+{
+	struct buf b = BUF_INIT;
+	struct err e = { 0 };
+	if (buf_read_file(&b, file, 0, &e) < 0)
+		fail(file, e.msg);
+	return b;
 }

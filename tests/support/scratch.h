@@ -6,6 +6,8 @@
 #ifndef HS_TESTS_SUPPORT_SCRATCH_H
 #define HS_TESTS_SUPPORT_SCRATCH_H
 
+#include "base/buf.h"
+
 #include <stddef.h>
 
 /* a path in the folder */
@@ -15,5 +17,6 @@ const char *repository(const char *fmt, ...)
 
 void scratch_write(const char *path, const void *p, size_t n); /* with the folders above it */
 void scratch_text(const char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+struct buf scratch_read(const char *file); /* a whole file; the caller releases it */
 
 #endif
