@@ -299,21 +299,22 @@ static int from_params(void *ctx, const struct st_spec *t, uint64_t off, uint64_
 
 int state_files_result(struct job *j, const char *path, struct err *e)
 {
+	bool fused = false;
+	for (size_t i = 0; i < j->nparam; i++)
+		fused |= merge_is_fused(&j->model, j->param[i].name);
+	if (!fused)
+		return state_files_write(j, STATE_VALUES, path, e);
 	struct specs s = { .spec = mem_array(j->nparam + 4 * (size_t)j->model.layers + 1,
 					     sizeof *s.spec),
 			   .names = ARENA_INIT };
 	int rc = s.spec ? 0 : err_nomem(e, j->nparam * sizeof *s.spec, "the trained tensors");
-	bool fused = false;
 	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
-		if (merge_is_fused(&j->model, j->param[i].name))
-			fused = true;
-		else
+		if (!merge_is_fused(&j->model, j->param[i].name))
 			s.spec[s.n++] = value_spec(&j->param[i]);
-	if (rc >= 0 && fused)
+	if (rc >= 0)
 		rc = merge_fused_specs(&j->model, DT_F32, &s.names, s.spec, &s.n, e);
 	if (rc >= 0)
-		rc = fused ? st_write(path, s.spec, s.n, NULL, from_params, j, e)
-			   : state_files_write(j, STATE_VALUES, path, e);
+		rc = st_write(path, s.spec, s.n, NULL, from_params, j, e);
 	specs_release(&s);
 	return rc;
 }
