@@ -48,6 +48,15 @@ static void test_runs(void **state)
 	struct dev_bench_shape bad = shape;
 	bad.g = 3;
 	assert_int_equal(dev_bench(d, &bad, row, &s, &e), ERR_USAGE);
+	/* one product, and none */
+	struct dev_bench_shape one = shape;
+	one.products = true;
+	one.only = "lora B";
+	s = (struct seen){ 0 };
+	assert_int_equal(dev_bench(d, &one, row, &s, &e), 0);
+	assert_int_equal(s.rows - s.ceilings - s.copies, 1);
+	one.only = "lora Z";
+	assert_int_equal(dev_bench(d, &one, row, &s, &e), ERR_USAGE);
 	dev_close(d);
 }
 

@@ -354,9 +354,11 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 		{ "one token", false, true, 1, s->f, s->c },
 		{ "one token head", false, true, 1, s->v, s->c },
 	};
+	bool found = false;
 	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
 		if (s->only && strcmp(s->only, list[i].name) != 0)
 			continue;
+		found = true;
 		struct job j =
 			gemm_job(b, t, list[i].ta, list[i].tb, list[i].m, list[i].n, list[i].k, e);
 		if (list[i].m == 1) { /* bound by reading the weight */
@@ -367,7 +369,11 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 			   list[i].ta ? 't' : 'n', list[i].tb ? 't' : 'n', (long long)list[i].m,
 			   (long long)list[i].n, (long long)list[i].k));
 	}
-	return 0;
+	return found ? 0
+		     : err_set(e, ERR_USAGE,
+			       "no product is called '%s'; without it all are measured, and their "
+			       "names listed",
+			       s->only);
 }
 
 /* The experts of a layer of Qwen3-30B-A3B (gate or up): products of few rows each, held against one

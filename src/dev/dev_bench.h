@@ -38,7 +38,7 @@ struct dev_bench_row {
 typedef void (*dev_bench_row_fn)(void *ctx, const struct dev_bench_row *row);
 
 /* Calls `row` as results come. Dtypes that the device lacks are left out. Fails when memory is
- * short or a launch fails. */
+ * short or a launch fails; ERR_USAGE: no product is called s->only. */
 int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn row, void *ctx,
 	      struct err *e);
 
