@@ -465,14 +465,14 @@ static void test_shared_values(void **state)
 	 * beside computing or not; never more than all of them */
 	const double gather_ms = (4 + 3) * p.layer_gib * 1073741824 * 0.75 / 4e9 * 1e3;
 	assert_true(plan.simulated_ms < resident_ms + 2 * gather_ms + 10);
-	/* inputs lie in memory for the longest rows; of the end's passes all but one wait with what
-	 * it keeps */
+	/* inputs lie in memory for the longest rows; what the end keeps of a pass stays until its
+	 * last layer's backward is done, and all passes but one wait */
 	p.fullest = (struct curve){ .line = true, .given = true, .intercept = 1.5 };
 	for (int i = 0; i < 2; i++)
 		p.device[i].head_kept_gib = (struct curve){ .line = true, .slope = 0.125 };
 	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
 	close_to(plan.stage[0].member[0].memory_gib,
-		 lent + 0.75 * all + kept + 4 * 0.5 * 2 * 4 * edge + 3 * 0.125);
+		 lent + 0.75 * all + kept + 4 * 0.5 * 2 * 4 * edge + 4 * 0.125);
 	p.fullest = p.device[0].head_kept_gib = p.device[1].head_kept_gib = (struct curve){ 0 };
 	plan_release(&plan);
 	/* auto takes it where less is not enough */
@@ -543,6 +543,52 @@ static void test_sum_time(void **state)
 	sum_time(&g, &scatter, &reduce);
 	close_to(scatter, 0);
 	close_to(reduce, 4 * (B / 1e9 + 24 * 0.2e-3));
+	sum_terms_release(&t);
+	profile_release(&p);
+}
+
+/* A processor's copies are part of its passes (cost_talk), so the sum and the gathering of values
+ * before a pass take them only of cards and of members without passes; new values behind the step
+ * take those of all. */
+static void test_copies_once(void **state)
+{
+	struct profile p;
+	struct sum_terms t = { 0 };
+	struct err e = { 0 };
+	const int device[] = { 0, 1, 2 }, place[] = { 0, 1, 1 };
+	const double none[3] = { 0 }, up[] = { 4e-9, 2e-9, 1e-9 }, down[] = { 8e-9, 4e-9, 2e-9 };
+	const double B = 24.0 * 1048576;
+	struct plan_member m[] = { { .state_share = 0.5 }, { .state_share = 0.25 },
+				   { .state_share = 0.25 } };
+	double wire[2], with[2];
+	(void)state;
+	read_profile(&p);
+	assert_int_equal(sum_terms_find(&t, SUM_FAST, place, 3, &e), 0);
+	struct sum_group g = { .p = &p,
+			       .device = device,
+			       .n = 3,
+			       .terms = &t,
+			       .how = &reducer_direct,
+			       .bytes = B };
+	for (int host = 0; host < 4; host++) {
+		/* 0: cards; 1: the first is a processor; 2: the first two; 3: all */
+		for (int i = 0; i < 3; i++)
+			p.device[i].on_host = i < host;
+		g.up = g.down = none;
+		sum_time(&g, &wire[0], &wire[1]);
+		const double gather = gather_time(&g, m, B, true);
+		g.up = up;
+		g.down = down;
+		sum_time(&g, &with[0], &with[1]);
+		/* the third runs no pass, so it has no term to bring down, but gets the sum */
+		close_to(with[0] - wire[0], host == 0 ? 8e-9 * B : host == 1 ? 4e-9 * B : 0);
+		close_to(with[1] - wire[1], host == 0 ? 4e-9 * B : host == 1 ? 2e-9 * B : 1e-9 * B);
+		close_to(gather_time(&g, m, B, true) - gather,
+			 host == 0   ? (4e-9 + 2e-9) * B
+			 : host == 1 ? (1e-9 + 1.5e-9) * B
+				     : (0.5e-9 + 0.75e-9) * B);
+		close_to(gather_time(&g, m, B, false) - gather, (4e-9 + 2e-9) * B);
+	}
 	sum_terms_release(&t);
 	profile_release(&p);
 }
@@ -739,6 +785,7 @@ int main(void)
 		cmocka_unit_test(test_auto_order),
 		cmocka_unit_test(test_tied_gradients),
 		cmocka_unit_test(test_sum_time),
+		cmocka_unit_test(test_copies_once),
 		cmocka_unit_test(test_judge),
 		cmocka_unit_test(test_shared_state),
 		cmocka_unit_test(test_shared_values),

@@ -65,8 +65,46 @@ static void a_stack_that_grew_is_one_block(void **state)
 	dev_close(d);
 }
 
+/* While it grows, tensors fill what others left at the ends of blocks, the one that they fill best;
+ * what is given back is room again, in each block. */
+static void ends_of_blocks_are_filled(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct dev *d;
+	struct dmem m;
+	struct dev_ref r[8];
+	assert_true(dev_open("cpu", &d, &e) >= 0);
+	dmem_init(&m, d, 4096);
+	static const size_t bytes[] = { 2560, 3072, 6400, 1024, 1536, 64 };
+	static const int block[] = { 0, 1, 2, 1, 0, 3 };
+	struct dmem_mark k = { 0 };
+	for (int i = 0; i < 6; i++) {
+		if (i == 3)
+			k = dmem_mark(&m);
+		assert_true(dmem_take(&m, bytes[i], &r[i], &e) >= 0);
+		assert_ptr_equal(r[i].buf, m.block[block[i]].buf);
+	}
+	assert_int_equal(r[3].off, 3072);
+	assert_int_equal(r[4].off, 2560);
+	assert_int_equal(d->mem_used, 3 * 4096 + 6400);
+	dmem_back(&m, k);
+	assert_int_equal(m.bytes, 2560 + 3072 + 6400);
+	assert_true(dmem_take(&m, 1536, &r[6], &e) >= 0);
+	assert_true(dmem_take(&m, 1024, &r[7], &e) >= 0);
+	assert_true(r[6].buf == r[4].buf && r[6].off == r[4].off);
+	assert_true(r[7].buf == r[3].buf && r[7].off == r[3].off);
+	dmem_reset(&m);
+	assert_int_equal(d->mem_used, m.peak);
+	dmem_release(&m);
+	dev_close(d);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(a_stack_that_grew_is_one_block) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_stack_that_grew_is_one_block),
+		cmocka_unit_test(ends_of_blocks_are_filled),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

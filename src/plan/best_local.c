@@ -64,7 +64,7 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 		       (front ? p->embedding_gib + state * p->embedding_state_gib : 0) +
 		       (end ? p->head_gib + state * p->head_state_gib : 0) + (alone ? 0 : 2 * edge);
 	const int at_end = sched_at_end(kind->sched, n, alone ? 1 : kind->chunks, M);
-	const double ends = end ? (at_end - 1) * r->head_kept[d] : 0;
+	const double loss = end ? r->head_kept[d] : 0, ends = (at_end - 1) * loss;
 	const bool away = (s->o->offload & OFFLOAD_EXPERTS) && !p->device[d].on_host;
 	double left = s->c.limit[d] - fixed - ends,
 	       each = p->layer_gib - (away ? p->expert_gib : 0) + state * p->layer_state_gib,
@@ -74,10 +74,10 @@ static void measure_room(const struct search *s, const struct cost_row *r,
 	out->time = r->f[d] + r->b[d];
 	out->again = out->time + r->f[d];
 	out->extra = (front ? r->ef[d] + r->eb[d] : 0) + (end ? r->hf[d] + r->hb[d] : 0);
-	out->most = layers_in(left - fmax(r->work[d] - r->kept[d], head) - in_flight * edge,
+	out->most = layers_in(left - fmax(r->work[d] - r->kept[d] + loss, head) - in_flight * edge,
 			      each + in_flight * r->kept[d] / chunks);
 	out->most_again =
-		layers_in(left - fmax(r->work[d], head), each + in_flight * edge / chunks);
+		layers_in(left - fmax(r->work[d] + loss, head), each + in_flight * edge / chunks);
 	if (s->o->recompute == PLAN_RECOMPUTE_NEVER)
 		out->most_again = 0;
 	if (s->o->recompute == PLAN_RECOMPUTE_ALWAYS)

@@ -598,11 +598,12 @@ static int fill_sums(struct cost *c, const struct pipe *q, struct err *e)
 			if (q->stage[k].group->sharded)
 				c->sums[2 * all + (size_t)(q->stages + k * q->chunks + ch)] =
 					gather_time(&g, q->stage[k].group->member,
-						    cost_gathered_gib(c->p, q, v) * GIB);
+						    cost_gathered_gib(c->p, q, v) * GIB, true);
 		}
 		if (g.shared)
 			c->sums[2 * all + (size_t)k] =
-				gather_time(&g, q->stage[k].group->member, trained_bytes(c, q, k));
+				gather_time(&g, q->stage[k].group->member, trained_bytes(c, q, k),
+					    false);
 	}
 	return 0;
 }

@@ -153,6 +153,9 @@ double cost_stage_gib(const struct cost *c, const struct cost_row *r, const stru
 		state += p->head_state_gib;
 		if (p->tied && q->stages == 1) /* the same table, its gradient twice */
 			weights -= fmin(p->embedding_gib, p->head_gib);
+		/* what the end keeps stays until the last layer's backward is done */
+		if (!cost_offloads(c, device, OFFLOAD_ACTIVATIONS))
+			work += mr->head_kept[device];
 		work = fmax(work, mr->head_work[device]);
 	}
 	work += end_gib(c, mr, q, stage, device, m ? m->microbatches : q->microbatches);

@@ -85,7 +85,14 @@ static double all_to_all(const void *ctx, bool terms)
 	return longest;
 }
 
-double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes)
+/* Whether what a member copies is counted as lost computing (cost_talk.c). */
+static bool copies_in_passes(const struct sum_group *g, int place)
+{
+	return g->p->device[g->device[place]].on_host && terms_of(g, place) > 0;
+}
+
+double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes,
+		   bool in_passes)
 {
 	double each[SCHED_MAX_GROUP], up = 0, down = 0;
 	for (int a = 0; a < g->n; a++)
@@ -94,8 +101,10 @@ double gather_time(const struct sum_group *g, const struct plan_member *m, doubl
 	for (int i = 0; i < g->n; i++) {
 		const double card = g->p->host[host_of(g, i)].card * 1e9;
 		double out = 0, in = 0;
-		down = fmax(down, g->down[g->device[i]] * bytes * m[i].state_share);
-		up = fmax(up, g->up[g->device[i]] * bytes * (1 - m[i].state_share));
+		if (!in_passes || !copies_in_passes(g, i)) {
+			down = fmax(down, g->down[g->device[i]] * bytes * m[i].state_share);
+			up = fmax(up, g->up[g->device[i]] * bytes * (1 - m[i].state_share));
+		}
 		for (int a = 0; a < g->n; a++)
 			for (int b = 0; b < g->n; b++) {
 				const double some = each[a];
@@ -145,8 +154,9 @@ static double copying(const struct sum_group *g, bool down)
 {
 	double s = 0;
 	for (int i = 0; i < g->n; i++)
-		s = fmax(s, down ? g->down[g->device[i]] * g->bytes * terms_of(g, i)
-				 : g->up[g->device[i]] * g->bytes);
+		if (!copies_in_passes(g, i))
+			s = fmax(s, down ? g->down[g->device[i]] * g->bytes * terms_of(g, i)
+					 : g->up[g->device[i]] * g->bytes);
 	return s;
 }
 

@@ -16,7 +16,8 @@
  *
  * Where the group shares its training state only the first half happens, with ring n - 1 steps.
  * Both halves also take what copying needs between device and link: a member's terms down before
- * the first, the sum up in the second. With tree nothing happens in the first half. */
+ * the first, the sum up in the second; but not of a processor that runs passes, whose copies are
+ * part of the time of these (cost_talk.c). With tree nothing happens in the first half. */
 #ifndef HS_PLAN_SUM_TIME_H
 #define HS_PLAN_SUM_TIME_H
 
@@ -39,8 +40,10 @@ struct sum_group {
 
 /* Seconds of the halves before and behind REDUCE (sched/play.h: scatter_s, reduce_s). */
 void sum_time(const struct sum_group *g, double *scatter_s_p, double *reduce_s_p);
-/* Seconds until all have the new values of all (the all-gather behind STEP, where the state is
- * shared): member i sends share(i) of `bytes` to each other one. */
-double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes);
+/* Seconds until all have the values of all: member i sends share(i) of `bytes` to each other one.
+ * `in_passes`: before a pass (shared values), where copies of processors count as above; false:
+ * behind STEP (shared state), where nothing is computed meanwhile. */
+double gather_time(const struct sum_group *g, const struct plan_member *m, double bytes,
+		   bool in_passes);
 
 #endif

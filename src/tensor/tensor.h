@@ -56,13 +56,19 @@ static inline int64_t tensor_cols(const struct tensor *t)
 
 static inline int64_t tensor_ld(const struct tensor *t) { return t->ld ? t->ld : tensor_cols(t); }
 
-/* A stack of device memory: blocks that are kept, and how far they are filled. When it is empty
- * again, it becomes one block of the peak size. */
+/* A stack of device memory: blocks that are kept, and how far each is filled. What is taken comes
+ * from the block that it fills best, so a block's end that is too small for one tensor serves a
+ * smaller one. When the stack is empty again, it becomes one block of the peak size. */
 struct dmem {
 	struct dev *dev;
-	struct dev_buf **block;
-	size_t nblock, cap;
-	size_t now, used;   /* block being filled, bytes used in it */
+	struct dmem_block {
+		struct dev_buf *buf;
+		size_t used;
+	} *block;
+	struct dmem_piece {
+		size_t block, at; /* which one it is in, and how far that was filled before */
+	} *piece;
+	size_t nblock, block_cap, pieces, piece_cap;
 	size_t block_bytes; /* least size of a new block */
 	size_t bytes, peak; /* in use; most at once */
 	bool divided;       /* the device has no single block of the peak size */
@@ -70,7 +76,7 @@ struct dmem {
 };
 
 struct dmem_mark {
-	size_t now, used, bytes;
+	size_t pieces, bytes;
 };
 
 void dmem_init(struct dmem *m, struct dev *dev, size_t block_bytes);

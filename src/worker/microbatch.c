@@ -140,10 +140,11 @@ void worker_take_routers(struct worker *w, const struct instr *i, struct slot *s
 		routers_take(sl->sums, !forward, w->routers + (size_t)i->microbatch * n);
 }
 
-/* A chunk that has run no microbatch yet keeps as much as the one before it. */
+/* A chunk that has run no microbatch yet keeps as much as the one before it. But the end of the
+ * model keeps more: one block of less would leave a gap. */
 static void expect_alike(const struct stage *s, struct stage *next)
 {
-	if (next->kept_rows || next->opt.last - next->opt.first != s->opt.last - s->opt.first)
+	if (next->kept_rows || next->end || next->opt.last - next->opt.first != s->opt.last - s->opt.first)
 		return;
 	next->kept_rows = s->kept_rows;
 	next->kept_bytes = s->kept_bytes;
