@@ -558,18 +558,16 @@ static void test_copies_once(void **state)
 	const int device[] = { 0, 1, 2 }, place[] = { 0, 1, 1 };
 	const double none[3] = { 0 }, up[] = { 4e-9, 2e-9, 1e-9 }, down[] = { 8e-9, 4e-9, 2e-9 };
 	const double B = 24.0 * 1048576;
-	struct plan_member m[] = { { .state_share = 0.5 }, { .state_share = 0.25 },
+	struct plan_member m[] = { { .state_share = 0.5 },
+				   { .state_share = 0.25 },
 				   { .state_share = 0.25 } };
 	double wire[2], with[2];
 	(void)state;
 	read_profile(&p);
 	assert_int_equal(sum_terms_find(&t, SUM_FAST, place, 3, &e), 0);
-	struct sum_group g = { .p = &p,
-			       .device = device,
-			       .n = 3,
-			       .terms = &t,
-			       .how = &reducer_direct,
-			       .bytes = B };
+	struct sum_group g = {
+		.p = &p, .device = device, .n = 3, .terms = &t, .how = &reducer_direct, .bytes = B
+	};
 	for (int host = 0; host < 4; host++) {
 		/* 0: cards; 1: the first is a processor; 2: the first two; 3: all */
 		for (int i = 0; i < 3; i++)
@@ -583,10 +581,10 @@ static void test_copies_once(void **state)
 		/* the third runs no pass, so it has no term to bring down, but gets the sum */
 		close_to(with[0] - wire[0], host == 0 ? 8e-9 * B : host == 1 ? 4e-9 * B : 0);
 		close_to(with[1] - wire[1], host == 0 ? 4e-9 * B : host == 1 ? 2e-9 * B : 1e-9 * B);
-		close_to(gather_time(&g, m, B, true) - gather,
-			 host == 0   ? (4e-9 + 2e-9) * B
-			 : host == 1 ? (1e-9 + 1.5e-9) * B
-				     : (0.5e-9 + 0.75e-9) * B);
+		close_to(gather_time(&g, m, B, true) - gather, host == 0 ? (4e-9 + 2e-9) * B
+							       : host == 1
+								       ? (1e-9 + 1.5e-9) * B
+								       : (0.5e-9 + 0.75e-9) * B);
 		close_to(gather_time(&g, m, B, false) - gather, (4e-9 + 2e-9) * B);
 	}
 	sum_terms_release(&t);

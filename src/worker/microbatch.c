@@ -144,7 +144,8 @@ void worker_take_routers(struct worker *w, const struct instr *i, struct slot *s
  * model keeps more: one block of less would leave a gap. */
 static void expect_alike(const struct stage *s, struct stage *next)
 {
-	if (next->kept_rows || next->end || next->opt.last - next->opt.first != s->opt.last - s->opt.first)
+	if (next->kept_rows || next->end ||
+	    next->opt.last - next->opt.first != s->opt.last - s->opt.first)
 		return;
 	next->kept_rows = s->kept_rows;
 	next->kept_bytes = s->kept_bytes;
