@@ -305,7 +305,7 @@ static void test_detect(void **state)
 	(void)state;
 	struct tokenizer *tok = make(DIR "smollm2.json", "<s>", "</s>"), *bare = NULL;
 	struct err e = { 0 };
-	assert_string_equal(chat_names(), "chatml llama3 mistral zephyr alpaca plain");
+	assert_string_equal(chat_names(), "chatml, llama3, mistral, zephyr, alpaca, plain");
 	assert_null(chat_find("nothing"));
 	assert_string_equal(chat_name(chat_detect(NULL, tok)), "chatml");
 	assert_null(chat_detect("{{ 'something else' }}", tok));

@@ -413,7 +413,7 @@ static void complaints(void **state)
 	o.chat = NULL;
 	assert_int_equal(load("f", "{\"instruction\":\"x\",\"output\":\"y\"}", "auto", &o, &d, &e),
 			 ERR_USAGE);
-	assert_non_null(strstr(e.msg, "set chat_template to one of: fake alpaca"));
+	assert_non_null(strstr(e.msg, "set chat_template to one of: fake, alpaca, gemma,"));
 	dataset_free(must("f", GOOD, "auto", &o));
 	assert_null(d);
 }

@@ -36,11 +36,11 @@ void chat_free(const struct chat_template *t)
 const char *chat_names(void)
 {
 	static const char names[] =
-#define CHAT(name) " " #name
+#define CHAT(name) ", " #name
 #include "data/chat.def"
 #undef CHAT
 		;
-	return names + 1;
+	return names + 2;
 }
 
 const struct chat_template *chat_detect(const char *jinja, const struct tokenizer *tok)

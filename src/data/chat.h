@@ -34,7 +34,7 @@ const struct chat_template *chat_find(const char *name); /* NULL: no such templa
 const char *chat_name(const struct chat_template *t);
 /* NULL when no template matches. `jinja` may be NULL. */
 const struct chat_template *chat_detect(const char *jinja, const struct tokenizer *tok);
-/* Space-separated names, for messages and help. */
+/* Comma-separated names, for messages and help. */
 const char *chat_names(void);
 
 /* From the text of a Jinja template (chat_jinja.c). The name is CHAT_JINJA. chat_free() ends it; it

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/axolotl_chat.h"
 
 #include <string.h>
 
@@ -221,8 +222,8 @@ int turns_encode(struct encoding *x, const char *answer, struct err *e)
 		return err_set(e, ERR_USAGE,
 			       "conversations need a chat template, and none was recognised from "
 			       "the model; set chat_template to "
-			       "one of: %s",
-			       chat_names());
+			       "one of: %s, %s",
+			       chat_names(), axolotl_chat_names());
 	x->msg[0].tools = x->tools;
 	TRY(chat_encode(o->chat, o->tok, x->msg, x->nmsg, false, &x->ids, &x->train, e));
 	if (x->ids.n != x->train.n)

@@ -3,6 +3,7 @@
 #include "runtime/prompt.h"
 
 #include "base/err.h"
+#include "data/axolotl_chat.h"
 
 #include <string.h>
 
@@ -10,8 +11,8 @@ int prompt_no_template(struct err *e)
 {
 	return err_set(e, ERR_USAGE,
 		       "the model's chat template was not recognised: name one with "
-		       "--chat-template (%s), or use --raw",
-		       chat_names());
+		       "--chat-template (%s, %s), or use --raw",
+		       chat_names(), axolotl_chat_names());
 }
 
 int prompt_encode(const struct prompt *p, const struct chat_template *chat,

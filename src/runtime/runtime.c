@@ -129,8 +129,8 @@ int runtime_chat(struct model_file *f, const struct tokenizer *tok, const char *
 		return own_jinja(f, tok, true, t_p, e);
 	if (!strcmp(name, CHAT_JINJA))
 		return err_set(e, ERR_USAGE,
-			       "chat_template: %s has no template of its own; name one of: %s",
-			       model_file_path(f), chat_names());
+			       "chat_template: %s has no template of its own; name one of: %s, %s",
+			       model_file_path(f), chat_names(), axolotl_chat_names());
 	t = chat_find(either ? name + sizeof fallback - 1 : name);
 	const char *text = t ? NULL : axolotl_chat(either ? name + sizeof fallback - 1 : name);
 	if (text)

@@ -62,7 +62,7 @@ const struct chat_template *chat_find(const char *name)
 {
 	return strcmp(name, "fake") ? NULL : &fake_template;
 }
-const char *chat_names(void) { return "fake alpaca"; }
+const char *chat_names(void) { return "fake, alpaca"; }
 bool chat_has_tools(const struct chat_template *t) { return t->tools; }
 
 int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
