@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "file/gguf_write.h"
+#include "file/llama3_rope.h"
 #include "file/model_file.h"
 #include "file/safetensors.h"
 #include "runtime/model_folder.h"
@@ -454,6 +455,63 @@ static void test_words_of_transformers(void **state)
 	}
 }
 
+/* Llama 3.1's rope scaling, of which a GGUF has the numbers only, comes back. */
+static void test_rope_of_llama3(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct model_file *f = open_model(repository("tests/golden/models/llama31-f16.gguf"));
+	scratch_text(scratch("rope/config.json"), "{}");
+	assert_int_equal(model_folder_check(f, &e), 0);
+	assert_int_equal(model_folder_config(f, scratch("rope"), DT_F32, &e), 0);
+	json_t *made = json_load_file(scratch("rope/config.json"), 0, NULL),
+	       *want = json_load_file(repository("tests/golden/models/llama31/config.json"), 0,
+				      NULL);
+	assert_true(json_is_object(json_object_get(want, "rope_scaling")));
+	assert_true(json_equal(json_object_get(made, "rope_scaling"),
+			       json_object_get(want, "rope_scaling")));
+	json_decref(made);
+	json_decref(want);
+	/* a number that does not follow from them: neither guessed nor written */
+	json_t *config = (json_t *)model_file_config(f),
+	       *all = json_object_get(json_object_get(config, "rope_scaling"), "factors");
+	json_array_set_new(all, 1, json_real(json_number_value(json_array_get(all, 1)) * 1.01));
+	assert_int_equal(model_folder_check(f, &e), ERR_UNSUPPORTED);
+	assert_non_null(strstr(e.msg, "rope factors"));
+	model_file_close(f);
+	/* the numbers of the published models, as llama.cpp's converter computes them (float32) */
+	static const struct {
+		int rot;
+		float factor;
+	} published[] = { { 128, 8 } /* 3.1 8B, 70B, 405B; 3.3 */,
+			  { 64, 32 } /* 3.2 1B */,
+			  { 128, 32 } /* 3.2 3B */ };
+	for (size_t k = 0; k < sizeof published / sizeof published[0]; k++) {
+		const float factor = published[k].factor;
+		json_t *list = json_array();
+		for (int i = 0; i < published[k].rot; i += 2) {
+			const float freq = 1 / powf(5e5f, (float)i / (float)published[k].rot),
+				    wave = 2 * (float)M_PI / freq, smooth = (8192 / wave - 1) / 3;
+			json_array_append_new(
+				list,
+				json_real((double)(wave < 2048   ? 1
+						   : wave > 8192 ? factor
+								 : 1 / ((1 - smooth) / factor +
+									smooth))));
+		}
+		json_t *rope = llama3_rope_recover(list, 5e5);
+		assert_non_null(rope);
+		assert_true(json_number_value(json_object_get(rope, "factor")) == (double)factor);
+		assert_int_equal(json_integer_value(
+					 json_object_get(rope, "original_max_position_embeddings")),
+				 8192);
+		json_decref(rope);
+		assert_null(llama3_rope_recover(list, 1e6));
+		json_decref(list);
+	}
+	assert_null(llama3_rope_recover(NULL, 5e5));
+}
+
 static int from_model(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
 		      struct err *e)
 {
@@ -511,11 +569,11 @@ static void test_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ends),        cmocka_unit_test(test_words_of_transformers),
-		cmocka_unit_test(test_single),      cmocka_unit_test(test_sharded),
-		cmocka_unit_test(test_nf4),         cmocka_unit_test(test_bitsandbytes),
-		cmocka_unit_test(test_unaligned),   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_nf4_refused),
+		cmocka_unit_test(test_ends),           cmocka_unit_test(test_words_of_transformers),
+		cmocka_unit_test(test_rope_of_llama3), cmocka_unit_test(test_single),
+		cmocka_unit_test(test_sharded),        cmocka_unit_test(test_nf4),
+		cmocka_unit_test(test_bitsandbytes),   cmocka_unit_test(test_unaligned),
+		cmocka_unit_test(test_refused),        cmocka_unit_test(test_nf4_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

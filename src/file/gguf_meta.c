@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "file/gguf.h"
 #include "file/gguf_kv.h"
+#include "file/llama3_rope.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,27 +18,20 @@ static float *add_factors(const struct gguf_maker *m, const char *name)
 	return m->s->factors[m->s->nfactors++].v;
 }
 
-/* The factors of Llama 3.1 (transformers modeling_rope_utils.py, _compute_llama3_parameters): long
- * wavelengths are stretched by `factor`, short ones are not, those between are blended. */
 static int llama3_factors(const struct gguf_maker *m, const json_t *o, double theta, struct err *e)
 {
-	double factor = 0, low = 0, high = 0, context = 0;
-	TRY(json_need_num(o, m->where, "factor", 1, 1e6, &factor, e));
-	TRY(json_need_num(o, m->where, "low_freq_factor", 1e-6, 1e6, &low, e));
-	TRY(json_need_num(o, m->where, "high_freq_factor", 1e-6, 1e6, &high, e));
-	TRY(json_need_num(o, m->where, "original_max_position_embeddings", 1, 1e9, &context, e));
-	if (!(high > low))
+	struct llama3_rope r = { 0 };
+	TRY(json_need_num(o, m->where, "factor", 1, 1e6, &r.factor, e));
+	TRY(json_need_num(o, m->where, "low_freq_factor", 1e-6, 1e6, &r.low, e));
+	TRY(json_need_num(o, m->where, "high_freq_factor", 1e-6, 1e6, &r.high, e));
+	TRY(json_need_num(o, m->where, "original_max_position_embeddings", 1, 1e9, &r.context, e));
+	if (!(r.high > r.low))
 		return err_set(e, ERR_INPUT,
 			       "%s: 'high_freq_factor' must be larger than 'low_freq_factor'",
 			       m->where);
 	float *v = add_factors(m, "rope_freqs.weight");
-	for (int64_t i = 0; i < m->s->rot / 2; i++) {
-		double wave = 2 * M_PI * pow(theta, 2.0 * (double)i / (double)m->s->rot);
-		double smooth = (context / wave - low) / (high - low);
-		v[i] = (float)(wave < context / high  ? 1
-			       : wave > context / low ? factor
-						      : 1 / ((1 - smooth) / factor + smooth));
-	}
+	for (int64_t i = 0; i < m->s->rot / 2; i++)
+		v[i] = (float)llama3_rope_divisor(&r, theta, i, m->s->rot);
 	return 0;
 }
 

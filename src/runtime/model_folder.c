@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "file/atomic.h"
 #include "file/gguf_names.h"
+#include "file/llama3_rope.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -146,6 +147,21 @@ static int make_tokenizer(const struct model_file *base, const char *dir, struct
 	return rc;
 }
 
+/* A GGUF's rope factors. NULL: it has none. */
+static const json_t *rope_factors(const json_t *config)
+{
+	const json_t *rope = json_object_get(config, "rope_scaling");
+	const char *type = json_string_value(json_object_get(rope, "rope_type"));
+	return type && !strcmp(type, "gguf_factors") ? json_object_get(rope, "factors") : NULL;
+}
+
+/* The parameters from which they follow, as config.json has them; NULL: none are known. */
+static json_t *rope_recovered(const json_t *config)
+{
+	return llama3_rope_recover(rope_factors(config),
+				   json_number_value(json_object_get(config, "rope_theta")));
+}
+
 int model_folder_config(const struct model_file *base, const char *dir, enum dtype dtype,
 			struct err *e)
 {
@@ -153,6 +169,9 @@ int model_folder_config(const struct model_file *base, const char *dir, enum dty
 		[DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"
 	};
 	json_t *config = json_deep_copy(model_file_config(base));
+	json_t *rope = rope_recovered(config);
+	if (rope)
+		json_object_set_new(config, "rope_scaling", rope);
 	json_object_del(config, "quantization_config");
 	json_object_del(config, "dtype");
 	json_object_set_new(config, "torch_dtype", json_string(words[dtype]));
@@ -188,13 +207,15 @@ int model_folder_write(struct model_file *base, const char *dir, enum dtype dtyp
 
 int model_folder_check(const struct model_file *base, struct err *e)
 {
-	const json_t *rope = json_object_get(model_file_config(base), "rope_scaling");
-	const char *type = json_string_value(json_object_get(rope, "rope_type"));
-	if (type && !strcmp(type, "gguf_factors"))
+	const json_t *config = model_file_config(base);
+	json_t *rope = rope_recovered(config);
+	const bool known = rope || !rope_factors(config);
+	json_decref(rope);
+	if (!known)
 		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: its rope factors cannot be written into a folder's "
-			       "config.json, where transformers would compute others: a .gguf file "
-			       "can hold them",
+			       "%s: its rope factors are not those of Llama 3.1's scaling, and no "
+			       "other has a name in a folder's config.json: a .gguf file can hold "
+			       "them",
 			       model_file_path(base));
 	return 0;
 }
