@@ -84,12 +84,13 @@ def load_tokenizer(path):
 def conversations(path):
     """The records of a JSON or JSONL file as lists of (role, text): alpaca, messages, sharegpt,
     completion."""
-    with open(path, encoding="utf-8") as f:
+    with open(path, encoding="utf-8-sig") as f:
         text = f.read()
     records = (
         json.loads(text)
         if text.lstrip().startswith("[")
-        else [json.loads(line) for line in text.splitlines() if line.strip()]
+        # not splitlines(), which also splits at U+2028 and U+0085 inside a text
+        else [json.loads(line) for line in text.split("\n") if line.strip()]
     )
     role = {
         "human": "user",
