@@ -432,8 +432,13 @@ static void test_jinja_trained(void **state)
 		begins, 2, "assistant\n[first<|im_end|>second<|im_end|>]");
 	check_jinja("{% for m in messages[::-1] %}{{ m.role + m.content }}{% endfor %}", last, 4,
 		    "writes the turns before turn 4 in another way");
-	check_jinja("{% for m in messages %}{{ loop.revindex ~ m.content }}{% endfor %}", last, 4,
-		    "writes the turns before turn 4 in another way");
+	/* the numbers count down, so the turns before an answer are others without it */
+	check_jinja(
+		"{% for m in messages %}{{ loop.revindex ~ '<|im_start|>' ~ m.content ~ "
+		"'<|im_end|>' }}{% endfor %}{{ '9<|im_start|>' if add_generation_prompt }}",
+		last, 4,
+		"4<|im_start|>One<|im_end|>3<|im_start|>1<|im_end|>2<|im_start|>[Two<|im_end|>]1"
+		"<|im_start|>[2<|im_end|>]");
 	check_jinja("{% if messages | length == 3 %}{{ raise_exception('three') }}{% endif %}"
 		    "{% for m in messages %}{{ m.content }}{% endfor %}",
 		    last, 4,
@@ -462,8 +467,45 @@ static void test_jinja_tools(void **state)
 		    "<|im_start|>assistant\n[{\"name\": \"f\", \"arguments\": {\"p\": \"<|im_end|>"
 		    "\"}}<|im_end|>]<|im_start|>tool\n21<|im_end|><|im_start|>assistant\n[It is 21"
 		    "<|im_end|>]");
-	json_decref(tools);
 	json_decref(turn);
+	/* arguments in a text, as OpenAI has them, are the object that it holds; a template that
+	 * joins them to a text (DeepSeek's) gets the text */
+	static const char template[] =
+		"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+		"{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | "
+		"tojson }}{% endfor %}{{ m.content + '<|im_end|>' }}{% endfor %}"
+		"{{ '<|im_start|>assistant\n' if add_generation_prompt else '' }}",
+			  joins[] = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+				    "{% for c in m['tool_calls'] or [] %}{{ c['function']['name'] "
+				    "+ c['function']['arguments'] }}{% endfor %}"
+				    "{{ m.content + '<|im_end|>' }}{% endfor %}"
+				    "{{ '<|im_start|>assistant\n' if add_generation_prompt }}";
+	turn = json_pack("{s:[{s:{s:s, s:s}}]}", "tool_calls", "function", "name", "f", "arguments",
+			 "{\"p\":[1,\"q\"]}");
+	m[0].tools = NULL;
+	m[1].turn = turn;
+	check_jinja(template, m, 2,
+		    "<|im_start|>user\n?<|im_end|><|im_start|>assistant\n[f{\"p\": [1, \"q\"]}"
+		    "<|im_end|>]");
+	check_jinja(joins, m, 2,
+		    "<|im_start|>user\n?<|im_end|><|im_start|>assistant\n[f{\"p\":[1,\"q\"]}"
+		    "<|im_end|>]");
+	json_decref(turn);
+	turn = json_pack("{s:[{s:{s:s, s:s}}]}", "tool_calls", "function", "name", "f", "arguments",
+			 "p=1");
+	m[1].turn = turn;
+	check_jinja(template, m, 2, "turn 2: tool_calls[0]: arguments:1:1: not valid JSON");
+	json_decref(turn);
+	/* what is not shown would be missing in what is learned */
+	turn = json_pack("{s:[{s:{s:s, s:{}}}]}", "tool_calls", "function", "name", "f",
+			 "arguments");
+	m[1].turn = turn;
+	check_jinja(CHATML, m, 2, "tool_calls: the chat template does not show them");
+	m[1].turn = NULL;
+	m[0].tools = tools;
+	check_jinja(CHATML, m, 2, "tools: the chat template does not show them");
+	json_decref(turn);
+	json_decref(tools);
 }
 
 /* The ids and marks of a Jinja text are those of the row that writes the same. */

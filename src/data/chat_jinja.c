@@ -3,6 +3,7 @@
 #include "data/chat_jinja.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/jinja.h"
 
@@ -21,6 +22,7 @@ struct own {
 	char *text;
 	const char *end[ENDS_MAX]; /* special tokens of the template, and EOS: end a turn */
 	size_t nend;
+	bool call_texts; /* it writes arguments of calls only where they are a text (DeepSeek) */
 };
 
 struct talk {
@@ -42,7 +44,41 @@ static bool own_key(const char *key)
 	return false;
 }
 
-static int add_message(json_t *list, const struct chat_message *m, struct err *e)
+/* The arguments of a call as an object, which is what templates expect, also where the record has
+ * them as OpenAI does: as a text that holds the object in JSON. */
+static int read_arguments(json_t *call, struct err *e)
+{
+	json_t *f = json_object_get(call, "function"), *v = NULL;
+	f = json_is_object(f) ? f : call;
+	const json_t *a = json_object_get(f, "arguments");
+	if (!json_is_string(a))
+		return 0;
+	TRY(json_parse_text(json_string_value(a), json_string_length(a), "arguments", &v, e));
+	if (!json_is_object(v)) {
+		json_decref(v);
+		return err_set(e, ERR_INPUT, "arguments: the text must hold an object in JSON");
+	}
+	return json_object_set_new(f, "arguments", v) < 0
+		       ? err_nomem(e, json_string_length(a), "a call")
+		       : 0;
+}
+
+static int add_calls(const struct own *own, json_t *message, const json_t *calls, struct err *e)
+{
+	json_t *copy = json_deep_copy(calls), *call;
+	size_t i;
+	if (json_object_set_new(message, "tool_calls", copy) < 0)
+		return err_nomem(e, json_array_size(calls), "a turn's calls");
+	json_array_foreach(copy, i, call)
+	{
+		if (!own->call_texts && read_arguments(call, e) < 0)
+			return err_prefix(e, "tool_calls[%zu]", i);
+	}
+	return 0;
+}
+
+static int add_message(const struct own *own, json_t *list, const struct chat_message *m,
+		       struct err *e)
 {
 	json_t *o = json_object(), *text = json_stringn(m->text ? m->text : "", m->n), *v;
 	const char *key;
@@ -58,7 +94,10 @@ static int add_message(json_t *list, const struct chat_message *m, struct err *e
 			rc |= json_object_set(o, key, v);
 	}
 	rc |= json_array_append_new(list, o);
-	return rc < 0 ? err_nomem(e, m->n, "a conversation") : 0;
+	if (rc < 0)
+		return err_nomem(e, m->n, "a conversation");
+	const json_t *calls = json_object_get(m->turn, "tool_calls");
+	return json_array_size(calls) ? add_calls(own, o, calls, e) : 0;
 }
 
 static json_t *token_or_null(const struct tokenizer *tok, int32_t id)
@@ -134,6 +173,30 @@ static void find_places(const struct jinja_text *x, struct place *p, size_t n)
 	}
 }
 
+/* A template may write the turns before an answer in another way once there are turns behind it.
+ * The place in [lo, hi] before which `whole` is most like the end of the conversation up to the
+ * answer, alone; the last of several. */
+static int open_place(const struct talk *k, size_t n, const struct buf *whole, size_t lo, size_t hi,
+		      size_t *begin_p, struct err *e)
+{
+	struct jinja_text part = { .text = BUF_INIT };
+	const int rc = render(k, n, true, &part, e);
+	size_t most = 0;
+	*begin_p = hi;
+	for (size_t at = lo; at <= hi && rc >= 0; at++) {
+		size_t same = 0;
+		while (same < at && same < part.text.n &&
+		       whole->p[at - same - 1] == part.text.p[part.text.n - same - 1])
+			same++;
+		if (same && same >= most) {
+			most = same;
+			*begin_p = at;
+		}
+	}
+	jinja_text_release(&part);
+	return rc;
+}
+
 /* Where the text of answer i begins. */
 static int answer_begin(const struct talk *k, const struct jinja_text *x, const struct place *p,
 			size_t i, size_t *begin_p, struct err *e)
@@ -154,7 +217,11 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 	}
 	if (rc < 0)
 		return err_prefix(e, "the conversation up to turn %zu alone", i);
-	if (!all || same < before)
+	if (all && same >= before) {
+		*begin_p = same < p[i].begin ? same : p[i].begin;
+		return 0;
+	}
+	if (p[i].begin >= p[i].end || p[i].begin < before)
 		return err_set(
 			e, ERR_INPUT,
 			"the chat template writes the turns before turn %zu in another way "
@@ -162,8 +229,7 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 			"the answer; name a template (chat_template), or train only the last "
 			"answer ('train: false' in the other turns)",
 			i + 1);
-	*begin_p = same < p[i].begin ? same : p[i].begin;
-	return 0;
+	return open_place(k, i, &x->text, before, p[i].begin, begin_p, e);
 }
 
 /* The end of the token that ends the turn, in [from, to); else `from`. */
@@ -182,6 +248,16 @@ static size_t turn_end(const struct own *o, const struct buf *text, size_t from,
 	return end;
 }
 
+/* Where the last text of message i before `limit` ends; 0: there is none. */
+static size_t last_before(const struct jinja_text *x, size_t i, size_t limit)
+{
+	size_t end = 0, begin = 0;
+	for (size_t s = 0; s < x->n && begin < limit; begin = x->span[s++].end)
+		if (x->span[s].source == i + 1)
+			end = x->span[s].end < limit ? x->span[s].end : limit;
+	return end;
+}
+
 static int trained(const struct talk *k, const struct jinja_text *x, const struct place *p,
 		   const struct chat_message *msg, size_t n, size_t i, struct place *out,
 		   struct err *e)
@@ -193,9 +269,9 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 		TRY(answer_begin(k, x, p, i, &out->begin, e));
 	else if (!there)
 		return 0;
-	out->end = there ? p[i].end : out->begin;
+	const size_t least = there ? p[i].begin + 1 : out->begin;
 	for (size_t m = i + 1; m < n; m++)
-		if (p[m].begin >= out->end && p[m].begin < limit)
+		if (p[m].begin >= least && p[m].begin < limit)
 			limit = p[m].begin;
 	if (i + 1 < n) {
 		int rc = same_start(k, i + 1, false, &x->text, &same, &all, e);
@@ -203,9 +279,11 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 			return rc;
 		if (rc < 0) /* a beginning that the template refuses limits nothing */
 			err_clear(e);
-		else if (same >= out->end && same < limit)
+		else if (same >= least && same < limit)
 			limit = same;
 	}
+	/* a later turn may repeat something of it: the name of the tool that was called */
+	out->end = there ? last_before(x, i, limit) : out->begin;
 	out->end = turn_end(k->own, &x->text, out->end, limit);
 	return 0;
 }
@@ -228,6 +306,45 @@ static void put_all(const struct jinja_text *x, const struct place *train, size_
 		}
 }
 
+/* Whether the calls of some turns change the text. */
+static int calls_show(struct talk k, const struct jinja_text *x, bool *show_p, struct err *e)
+{
+	struct jinja_text bare = { .text = BUF_INIT };
+	json_t *m;
+	size_t i, calls = 0;
+	*show_p = true;
+	json_array_foreach(k.messages, i, m) calls += json_object_get(m, "tool_calls") != NULL;
+	if (!calls)
+		return 0;
+	k.messages = json_deep_copy(k.messages);
+	json_array_foreach(k.messages, i, m) json_object_del(m, "tool_calls");
+	int rc = k.messages ? render(&k, json_array_size(k.messages), false, &bare, e)
+			    : err_nomem(e, x->text.n, "a conversation");
+	if (rc >= 0)
+		*show_p = bare.text.n != x->text.n || memcmp(bare.text.p, x->text.p, x->text.n);
+	else if (rc != ERR_NOMEM) { /* a template that refuses turns without them shows them */
+		err_clear(e);
+		rc = 0;
+	}
+	json_decref(k.messages);
+	jinja_text_release(&bare);
+	return rc;
+}
+
+/* What a record has and the template leaves out would be missing in what is learned. */
+static int check_tools(const struct talk *k, const struct jinja_text *x, struct err *e)
+{
+	static const char say[] = "the chat template does not show them; name one that does "
+				  "(chat_template: qwen_25), or write them into the text";
+	bool shown = !json_array_size(k->tools), calls;
+	for (size_t i = 0; i < x->n && !shown; i++)
+		shown = x->span[i].source == OTHER;
+	TRY(calls_show(*k, x, &calls, e));
+	return !shown   ? err_set(e, ERR_UNSUPPORTED, "tools: %s", say)
+	       : !calls ? err_set(e, ERR_UNSUPPORTED, "tool_calls: %s", say)
+			: 0;
+}
+
 static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok,
 		      const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
 		      struct err *e)
@@ -245,10 +362,15 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 		rc = err_nomem(e, n * sizeof *p, "a conversation");
 		goto out;
 	}
-	for (size_t i = 0; i < n; i++)
-		TRYOUT(add_message(k.messages, &msg[i], e));
+	for (size_t i = 0; i < n && rc >= 0; i++)
+		if ((rc = add_message(k.own, k.messages, &msg[i], e)) < 0)
+			err_prefix(e, "turn %zu", i + 1);
+	if (rc < 0)
+		goto out;
 	TRYOUT(render(&k, n, open, &x, e));
 	find_places(&x, p, n);
+	if (!open)
+		TRYOUT(check_tools(&k, &x, e));
 	for (size_t i = 0; i < n; i++)
 		if (msg[i].train)
 			TRYOUT(trained(&k, &x, p, msg, n, i, &p[n + i], e));
@@ -302,8 +424,8 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 	struct jinja_text x = { .text = BUF_INIT };
 	struct err e = { 0 };
 	struct place p[2];
-	if (k.messages && add_message(k.messages, &m[0], &e) == 0 &&
-	    add_message(k.messages, &m[1], &e) == 0 && render(&k, 2, false, &x, &e) == 0) {
+	if (k.messages && add_message(o, k.messages, &m[0], &e) == 0 &&
+	    add_message(o, k.messages, &m[1], &e) == 0 && render(&k, 2, false, &x, &e) == 0) {
 		find_places(&x, p, 2);
 		size_t end = p[1].begin < p[1].end ? turn_end(o, &x.text, p[1].end, x.text.n) : 0;
 		for (size_t i = 0; i < o->nend && end; i++) {
@@ -314,6 +436,22 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 	}
 	json_decref(k.messages);
 	jinja_text_release(&x);
+}
+
+/* Whether a conversation with a call can be written. */
+static bool can_call(struct own *o, const struct tokenizer *tok, json_t *arguments)
+{
+	struct jinja_text x = { .text = BUF_INIT };
+	struct err e = { 0 };
+	struct talk k = { .own = o, .tok = tok };
+	k.messages = json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:o}}]}]", "role", "user",
+			       "content", "a", "role", "assistant", "content", "", "tool_calls",
+			       "id", "call00001", "type", "function", "function", "name", "f",
+			       "arguments", arguments);
+	const bool good = k.messages && render(&k, 2, false, &x, &e) >= 0;
+	json_decref(k.messages);
+	jinja_text_release(&x);
+	return good;
 }
 
 int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct chat_template **t_p,
@@ -336,6 +474,8 @@ int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct 
 	}
 	find_ends(o, tok);
 	find_stop(o, tok);
+	o->call_texts = !can_call(o, tok, json_pack("{s:s}", "k", "v")) &&
+			can_call(o, tok, json_string("{\"k\": \"v\"}"));
 	*t_p = &o->t;
 	return 0;
 }
