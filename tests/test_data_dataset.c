@@ -146,6 +146,21 @@ static void kinds(void **state)
 		{ &o, "completion", "{'prompt':'2+2=','completion':'4'}", "^2+2=[4$]" },
 		{ &inputs, "completion", "{'prompt':'2+2=','completion':'4'}", "^[2+2=4$]" },
 		{ &o, "completion", "{'prompt':'','completion':'4'}", "^[4$]" },
+		/* TRL's: two lists of turns, of which the second one is trained */
+		{ &o, "completion",
+		  "{'prompt':[{'role':'user','content':'q'},{'role':'assistant','content':'a'},{'"
+		  "role':'user','content':'r'}],'completion':[{'role':'assistant','content':'b'}]}",
+		  "u:q|a:a|u:r|a:[b|]" },
+		{ &o, "completion",
+		  "{'prompt':[{'role':'user','content':'q','train':true}],'completion':[{'role':'"
+		  "assistant','content':'b'}]}",
+		  "u:[q|]a:[b|]" },
+		{ &inputs, "completion",
+		  "{'prompt':[{'role':'user','content':'q'}],'completion':[{'role':'assistant','"
+		  "content':'b'}]}",
+		  "u:[q|a:b|]" },
+		/* axolotl's: a text */
+		{ &o, "completion", "{'text':'some text'}", "^[some text$]" },
 		{ &o, "text", "{'text':'some text \\u00e4'}", "^[some text \xc3\xa4$]" },
 	};
 	struct buf got = BUF_INIT;
@@ -162,6 +177,41 @@ static void kinds(void **state)
 			assert_string_equal(got.p, row[i].want);
 			dataset_free(d);
 		}
+	}
+	buf_release(&got);
+}
+
+/* Whose turns are trained, and a mark under another name. */
+static void roles(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *roles, *train, *want;
+	} row[] = {
+		{ NULL, NULL, "s:S|u:q|a:[a|]t:r|a:[b|]" },
+		{ "assistant,tool", NULL, "s:S|u:q|a:[a|]t:[r|]a:[b|]" },
+		{ "system,human", NULL, "s:[S|]u:[q|]a:a|t:r|a:b|" },
+		{ "", "learn", "s:S|u:q|a:[a|]t:r|a:b|" },
+		{ NULL, "learn", "s:S|u:q|a:[a|]t:r|a:[b|]" },
+	};
+	struct dataset_options o = options();
+	static const char text[] =
+		"{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\","
+		"\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\",\"learn\":true},"
+		"{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":"
+		"\"b\"}]}\n";
+	struct buf got = BUF_INIT;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		struct dataset_source src = { .path = put("roles", text, sizeof text - 1),
+					      .roles = row[i].roles };
+		struct dataset *d = NULL;
+		struct err e = { 0 };
+		src.field[FIELD_TRAIN] = row[i].train;
+		if (dataset_load(&src, 1, &o, &d, &e) < 0)
+			fail_msg("%s", e.msg);
+		show(d, 0, &got);
+		assert_string_equal(got.p, row[i].want);
+		dataset_free(d);
 	}
 	buf_release(&got);
 }
@@ -472,7 +522,25 @@ static void cutting(void **state)
 	assert_int_equal(s->tokens, tokens);
 	dataset_free(d);
 
+	/* left out, or an error; texts are divided in any case */
+	static const char two[] = "{\"prompt\":\"0123\",\"completion\":\"abcd\"}\n"
+				  "{\"text\":\"abcdefghijklmnopq\"}\n"
+				  "{\"prompt\":\"0123\",\"completion\":\"abcdefgh\"}\n";
 	struct err e;
+	o.excess = EXCESS_DROP;
+	d = must("cut", two, "auto", &o);
+	assert_int_equal(dataset_count(d), 3);
+	assert_int_equal(dataset_stats(d)->truncated, 0);
+	assert_int_equal(dataset_stats(d)->untrained, 1);
+	dataset_free(d);
+	assert_int_equal(load("cut", strrchr(two, '{'), "auto", &o, &d, &e), ERR_INPUT);
+	assert_non_null(strstr(e.msg, "of 1 records 1 were longer than sequence_len 10"));
+	o.excess = EXCESS_RAISE;
+	assert_int_equal(load("cut", two, "auto", &o, &d, &e), ERR_INPUT);
+	assert_non_null(
+		strstr(e.msg, "cut:3: the record has 14 tokens, more than sequence_len 10"));
+	o.excess = EXCESS_TRUNCATE;
+
 	assert_int_equal(load("cut", "{\"prompt\":\"0123456789\",\"completion\":\"a\"}\n", "auto",
 			      &o, &d, &e),
 			 ERR_INPUT);
@@ -545,10 +613,11 @@ static void out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(kinds),    cmocka_unit_test(forms),
-		cmocka_unit_test(large),    cmocka_unit_test(complaints),
-		cmocka_unit_test(skipping), cmocka_unit_test(cutting),
-		cmocka_unit_test(digests),  cmocka_unit_test(out_of_memory),
+		cmocka_unit_test(kinds),         cmocka_unit_test(roles),
+		cmocka_unit_test(forms),         cmocka_unit_test(large),
+		cmocka_unit_test(complaints),    cmocka_unit_test(skipping),
+		cmocka_unit_test(cutting),       cmocka_unit_test(digests),
+		cmocka_unit_test(out_of_memory),
 	};
 	snprintf(dir, sizeof dir, "/tmp/hs-data-XXXXXX");
 	if (!mkdtemp(dir))

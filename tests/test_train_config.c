@@ -181,19 +181,26 @@ static void files_of_axolotl(void **state)
 	struct config *c =
 		must("base_model: m\noutput_dir: o\nmodel_type: LlamaForCausalLM\n"
 		     "attn_implementation: flash_attention_2\nlora_qkv_kernel: true\n"
-		     "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\n"
-		     "fsdp_config: {fsdp_version: 2}\nspecial_tokens: {pad_token: x}\n"
+		     "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+		     "  - axolotl.integrations.kernels.KernelsPlugin\nliger_rope: true\n"
+		     "fsdp_config: {fsdp_version: 2}\nactivation_offloading: legacy\n"
+		     "shuffle_merged_datasets: true\ngptq_groupsize:\ndp_shard_size: 4\n"
+		     "optimizer: adamw_torch_8bit\nspecial_tokens: {pad_token: x}\n"
 		     "datasets:\n  - path: d\n    type: chat_template\n    split: 'train[:5%]'\n"
 		     "    field_messages: talk\n    message_property_mappings: {role: from, "
 		     "content: value}\n"
-		     "    roles_to_train: [assistant]\n    data_files: [a.jsonl, b.jsonl]\n    "
-		     "weight: 0.5\n"
+		     "    roles_to_train: [assistant, user]\n    data_files: [a.jsonl, b.jsonl]\n"
+		     "    weight: 0.5\n    message_field_training: learn\n    shards: 1\n"
+		     "    roles: {user: [human, user], assistant: [gpt, model], tool: [function]}\n"
+		     "  - {path: f, roles_to_train: []}\n"
 		     "  - path: e\n    type: {field_instruction: q, format: '{instruction}'}\n",
 		     0, NULL);
 	assert_string_equal(
 		c->ignored,
 		"model_type, attn_implementation, lora_qkv_kernel, plugins, liger_rope, "
-		"fsdp_config");
+		"fsdp_config, activation_offloading, shuffle_merged_datasets, gptq_groupsize, "
+		"dp_shard_size");
+	assert_string_equal(c->optimizer, "adamw_8bit");
 	const struct dataset_source *d = c->datasets;
 	assert_string_equal(d[0].split, "train[:5%]");
 	assert_string_equal(d[0].field[FIELD_MESSAGES], "talk");
@@ -201,9 +208,13 @@ static void files_of_axolotl(void **state)
 	assert_string_equal(d[0].field[FIELD_CONTENT], "value");
 	assert_int_equal(d[0].ndata_files, 2);
 	assert_true(d[0].weight == 0.5);
-	assert_string_equal(d[1].type, "alpaca");
-	assert_string_equal(d[1].field[FIELD_INSTRUCTION], "q");
-	assert_string_equal(d[1].format, "{instruction}");
+	assert_string_equal(d[0].roles, "assistant,user");
+	assert_string_equal(d[0].field[FIELD_TRAIN], "learn");
+	assert_string_equal(d[1].roles, "");
+	assert_string_equal(d[2].type, "alpaca");
+	assert_string_equal(d[2].field[FIELD_INSTRUCTION], "q");
+	assert_string_equal(d[2].format, "{instruction}");
+	assert_null(d[2].roles);
 	/* written as JSON and read back it is the same */
 	struct buf one = BUF_INIT, two = BUF_INIT;
 	struct config *again = NULL;
@@ -345,7 +356,22 @@ static const struct {
 	{ LEAST "rl: simpo\norpo_alpha: 1\n", "'orpo_alpha' belongs to 'rl: orpo'" },
 	{ LEAST "rl: orpo\norpo_alpha: 1\nrl_beta: 2\n", "either 'rl_beta' or 'orpo_alpha'" },
 	{ "base_model: m\noutput_dir: o\ndatasets: [{path: x, roles: {user: [boss]}}]\n",
-	  "unknown key 'roles' of a dataset" },
+	  "t.yaml:3: 'roles' of a dataset may name only aliases that are known" },
+	{ "base_model: m\noutput_dir: o\ndatasets:\n  - path: x\n    roles_to_train: [user, "
+	  "boss]\n",
+	  "t.yaml:5: roles_to_train: unknown role 'boss'" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: x, roles_to_train: {user: 1}}]\n",
+	  "'roles_to_train' of a dataset must be a list of roles" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: x, shards: 4}]\n",
+	  "'shards' of a dataset is supported only as '1'" },
+	{ "base_model: m\noutput_dir: o\ndatasets: [{path: x, drop_system_message: true}]\n",
+	  "'drop_system_message' of a dataset is supported only as 'false'" },
+	{ LEAST "shuffle_merged_datasets: false\n", "unknown key 'shuffle_merged_datasets'" },
+	{ LEAST "save_strategy: epoch\n",
+	  "t.yaml:4: the key 'save_strategy' is not supported; write save_steps or" },
+	{ LEAST "gptq: true\n", "unknown key 'gptq'" },
+	{ LEAST "peft_use_rslora: true\n", "did you mean 'use_rslora'?" },
+	{ LEAST "excess_length_strategy: keep\n", "'excess_length_strategy' is 'keep'" },
 	{ LEAST "sequence_len: 1\n", "'sequence_len' is 1, allowed is 2 to 1048576" },
 	{ LEAST "micro_batch_size: 0\n", "'micro_batch_size' is 0" },
 	{ LEAST "gradient_accumulation_steps: -4\n", "'gradient_accumulation_steps' is -4" },

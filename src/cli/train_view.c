@@ -173,11 +173,13 @@ static void introduce(struct train_view *v, const struct train_info *i)
 	if (d->untrained)
 		train_view_say(
 			v,
-			"data    %llu of %llu examples %s not used: no token to learn is left "
+			"data    %llu of %llu examples %s not used: %sno token to learn is left "
 			"within sequence_len %lld",
 			(unsigned long long)d->untrained,
 			(unsigned long long)(dataset_count(j->data) + d->untrained),
-			d->untrained == 1 ? "is" : "are", (long long)c->sequence_len);
+			d->untrained == 1 ? "is" : "are",
+			c->excess_length_strategy == EXCESS_DROP ? "too long, or " : "",
+			(long long)c->sequence_len);
 	long long rows = c->gradient_accumulation_steps * c->micro_batch_size;
 	char passes[140] = "", list[100], warm[48] = "";
 	job_passes_text(j, list, sizeof list);

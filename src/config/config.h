@@ -153,6 +153,7 @@ struct config {
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 	int64_t sequence_len;
 	bool sample_packing, train_on_inputs, skip_bad_records;
+	int excess_length_strategy;        /* enum dataset_excess */
 	const char *dataset_prepared_path; /* MAY */
 
 	/* training */

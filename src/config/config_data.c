@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/yaml.h"
+#include "data/turns.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static const struct {
 	WORD("completion_format", completion_format, true),
 	WORD("message_field_role", field[FIELD_ROLE], false),
 	WORD("message_field_content", field[FIELD_CONTENT], false),
+	WORD("message_field_training", field[FIELD_TRAIN], false),
 	WORD("format", format, true),
 	WORD("no_input_format", no_input_format, true),
 	WORD("system_format", system_format, true),
@@ -58,10 +60,16 @@ static const struct {
 	const char *key, *value; /* NULL: any */
 } idle[] = { { "ds_type", NULL },
 	     { "trust_remote_code", NULL },
-	     { "shards", NULL },
+	     { "shards", "1" }, /* of more, axolotl takes one */
+	     { "preprocess_shards", NULL },
 	     { "name", "default" },
-	     { "roles_to_train", "assistant" },
 	     { "train_on_eos", "turn" },
+	     { "train_on_eot", "turn" },
+	     { "message_field_training_detail", "train_detail" }, /* records with it are refused */
+	     { "drop_system_message", "false" },
+	     { "split_thinking", "false" },
+	     { "field_thinking", "reasoning_content" },
+	     { "template_thinking_key", "reasoning_content" },
 	     { "chat_template", "tokenizer_default" } };
 
 static int refuse(const struct yaml_node *v, const char *where, const char *why, struct err *e)
@@ -101,6 +109,34 @@ static int read_files(struct config *c, const struct yaml_node *v, const char *w
 	return 0;
 }
 
+/* [user, assistant], or one of them */
+static int read_roles(struct config *c, const struct yaml_node *v, const char *where,
+		      struct dataset_source *d, struct err *e)
+{
+	const size_t n = v->kind == YAML_LIST ? v->count : 1;
+	struct buf b = BUF_INIT;
+	unsigned roles;
+	if (yaml_is_null(v))
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct yaml_node *word = v->kind == YAML_LIST ? v->child[i] : v;
+		if (word->kind != YAML_SCALAR) {
+			buf_release(&b);
+			return refuse(v, where, "must be a list of roles: [assistant, user]", e);
+		}
+		buf_addf(&b, "%s%s", i ? "," : "", word->text);
+	}
+	int rc = buf_ok(&b, e);
+	if (rc >= 0 && !(d->roles = arena_strdup(&c->arena, b.n ? b.p : "")))
+		rc = err_nomem(e, b.n, "a list of roles");
+	buf_release(&b);
+	if (rc >= 0 && turns_roles(d->roles, &roles, e) < 0) {
+		err_prefix(e, "%s:%d", where, v->line);
+		rc = e->code = ERR_USAGE;
+	}
+	return rc;
+}
+
 /* {role: from, content: value} */
 static int read_mappings(struct config *c, const struct yaml_node *v, const char *where,
 			 struct dataset_source *d, struct err *e)
@@ -121,22 +157,17 @@ static int read_mappings(struct config *c, const struct yaml_node *v, const char
 /* {user: [user, human], ...}: what a role is called; names that turns.c knows change nothing. */
 static bool roles_are_usual(const struct yaml_node *v)
 {
-	static const char *const known[][3] = { { "user", "user", "human" },
-						{ "assistant", "assistant", "gpt" },
-						{ "system", "system", "developer" },
-						{ "tool", "tool", "observation" } };
 	for (size_t i = 0; i < v->count; i++) {
 		const struct yaml_node *list = v->child[i];
+		struct err e = { 0 };
+		unsigned role, is;
+		if (turns_roles(list->key, &role, &e) < 0)
+			return false;
 		for (size_t k = 0; k < (list->kind == YAML_LIST ? list->count : 1); k++) {
 			const struct yaml_node *word =
 				list->kind == YAML_LIST ? list->child[k] : list;
-			bool found = false;
-			for (size_t r = 0; r < ARRAY_LEN(known); r++)
-				found = found || (word->kind == YAML_SCALAR &&
-						  !strcmp(list->key, known[r][0]) &&
-						  (!strcmp(word->text, known[r][1]) ||
-						   !strcmp(word->text, known[r][2])));
-			if (!found)
+			if (word->kind != YAML_SCALAR || turns_roles(word->text, &is, &e) < 0 ||
+			    is != role)
 				return false;
 		}
 	}
@@ -159,11 +190,14 @@ static bool is_idle(const struct yaml_node *v)
 
 static int unknown(const struct yaml_node *v, const char *where, struct err *e)
 {
-	const char *known[ARRAY_LEN(words) + 4] = { "weight", "data_files",
+	const char *known[ARRAY_LEN(words) + 5] = { "weight", "data_files", "roles_to_train",
 						    "message_property_mappings" };
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		known[3 + i] = words[i].key;
+		known[4 + i] = words[i].key;
 	const char *near = opt_nearest_word(known, v->key);
+	if (!strcmp(v->key, "roles"))
+		return refuse(v, where, "may name only aliases that are known (docs/datasets.md)",
+			      e);
 	for (size_t i = 0; i < ARRAY_LEN(idle); i++)
 		if (!strcmp(idle[i].key, v->key))
 			return err_set(e, ERR_USAGE,
@@ -191,6 +225,8 @@ static int read_key(struct config *c, const struct yaml_node *v, const char *whe
 	}
 	if (!in_type && !strcmp(v->key, "data_files"))
 		return read_files(c, v, where, d, e);
+	if (!in_type && !strcmp(v->key, "roles_to_train"))
+		return read_roles(c, v, where, d, e);
 	if (!in_type && !strcmp(v->key, "message_property_mappings"))
 		return read_mappings(c, v, where, d, e);
 	if (!in_type && !strcmp(v->key, "weight")) {
@@ -279,6 +315,8 @@ static void data_json(struct buf *o, const struct dataset_source *all, size_t n)
 			if (v)
 				member(o, words[k].key, v, &first);
 		}
+		if (d->roles)
+			member(o, "roles_to_train", d->roles, &first);
 		if (d->weight > 0) {
 			buf_adds(o, ", \"weight\": ");
 			json_number(o, d->weight);

@@ -17,6 +17,8 @@ static const struct {
 	const char *other, *ours;
 } synonyms[] = {
 	{ "alpha", "lora_alpha" },
+	{ "adam_eps", "adam_epsilon" },
+	{ "auto_resume_from_checkpoints", "auto_resume" },
 	{ "batch_size", "micro_batch_size" },
 	{ "context_length", "sequence_len" },
 	{ "data", "datasets" },
@@ -34,11 +36,13 @@ static const struct {
 	{ "model_name_or_path", "base_model" },
 	{ "dpo_beta", "rl_beta" },
 	{ "noise_alpha", "neftune_noise_alpha" },
+	{ "noisy_embedding_alpha", "neftune_noise_alpha" },
 	{ "layers_to_transform", "peft_layers_to_transform" },
 	{ "modules_to_save", "lora_modules_to_save" },
 	{ "num_cycles", "lr_num_cycles" },
 	{ "optim", "optimizer" },
 	{ "output", "output_dir" },
+	{ "peft_use_rslora", "use_rslora" },
 	{ "per_device_train_batch_size", "micro_batch_size" },
 	{ "r", "lora_r" },
 	{ "rank", "lora_r" },
@@ -55,6 +59,7 @@ enum idle {
 	IDLE_EMPTY,
 	IDLE_AUTO,    /* "auto..." and the empty ones */
 	IDLE_OFFLINE, /* "offline", "disabled" and the empty ones */
+	IDLE_TRUE,    /* "true" and nothing */
 	IDLE_PLUGINS, /* only plugins that change speed and memory */
 };
 
@@ -91,6 +96,58 @@ static const struct {
 	{ "ddp_*", IDLE_ANY, NULL },
 	{ "remove_unused_columns", IDLE_ANY, NULL },
 	{ "eot_tokens", IDLE_ANY, NULL },
+	/* speed and memory */
+	{ "activation_offloading", IDLE_ANY, NULL },
+	{ "dataloader_num_workers", IDLE_ANY, NULL },
+	{ "dataloader_pin_memory", IDLE_ANY, NULL },
+	{ "dataloader_prefetch_factor", IDLE_ANY, NULL },
+	{ "dataset_num_proc", IDLE_ANY, NULL },
+	{ "device_map", IDLE_ANY, NULL },
+	{ "eval_batch_size", IDLE_ANY, NULL },
+	{ "experimental_skip_move_to_device", IDLE_ANY, NULL },
+	{ "experts_implementation", IDLE_ANY, NULL },
+	{ "flex_attn_compile_kwargs", IDLE_ANY, NULL },
+	{ "fused_attn_kernel", IDLE_ANY, NULL },
+	{ "gc_steps", IDLE_ANY, NULL },
+	{ "include_tkps", IDLE_ANY, NULL },
+	{ "lora_on_cpu", IDLE_ANY, NULL },
+	{ "low_cpu_mem_usage", IDLE_ANY, NULL },
+	{ "tiled_mlp", IDLE_ANY, NULL },
+	{ "torch_compile*", IDLE_ANY, NULL },
+	{ "use_kernels", IDLE_ANY, NULL },
+	{ "use_scattermoe", IDLE_ANY, NULL },
+	{ "use_sonicmoe", IDLE_ANY, NULL },
+	/* what is so here in any case */
+	{ "hf_use_auth_token", IDLE_ANY, NULL }, /* docs/hub.md */
+	{ "is_llama_derived_model", IDLE_ANY, NULL },
+	{ "is_mistral_derived_model", IDLE_ANY, NULL },
+	{ "is_qwen_derived_model", IDLE_ANY, NULL },
+	{ "sample_packing_bin_size", IDLE_ANY, NULL },
+	{ "sample_packing_eff_est", IDLE_ANY, NULL },
+	{ "sample_packing_group_size", IDLE_ANY, NULL },
+	{ "sample_packing_seq_len_multiplier", IDLE_ANY, NULL },
+	{ "save_first_step", IDLE_ANY, NULL },
+	{ "save_safetensors", IDLE_ANY, NULL },
+	{ "shuffle_merged_datasets", IDLE_TRUE, NULL },
+	{ "tokenizer_use_fast", IDLE_ANY, NULL },
+	{ "total_num_tokens", IDLE_ANY, NULL },
+	{ "use_tensorboard", IDLE_ANY, NULL },
+	{ "eval_max_new_tokens", IDLE_ANY, NULL }, /* of eval_table_size */
+	{ "bfloat16", IDLE_EMPTY, "compute_dtype: bfloat16" },
+	{ "float16", IDLE_EMPTY, "compute_dtype: float16" },
+	{ "eval_strategy", IDLE_EMPTY, "eval_steps or evals_per_epoch" },
+	{ "save_strategy", IDLE_EMPTY, "save_steps or saves_per_epoch" },
+	{ "tokens", IDLE_EMPTY, "special_tokens, for tokens that the model has" },
+	{ "eval_table_size", IDLE_EMPTY, "sample_prompts" },
+	{ "flash_optimum", IDLE_EMPTY, NULL },
+	{ "gptq*", IDLE_EMPTY, NULL },
+	{ "hub_model_id", IDLE_EMPTY, NULL },
+	{ "max_packed_sequence_len", IDLE_EMPTY, NULL },
+	{ "push_dataset_to_hub", IDLE_EMPTY, NULL },
+	{ "resize_token_embeddings_to_32x", IDLE_EMPTY, NULL },
+	{ "s2_attention", IDLE_EMPTY, NULL },
+	{ "torchdistx_path", IDLE_EMPTY, NULL },
+	{ "trackio_*", IDLE_EMPTY, NULL },
 	{ "peft", IDLE_EMPTY, "adapter: qlora and peft_init_lora_weights: loftq" },
 	{ "load_in_8bit", IDLE_EMPTY, "load_in_4bit: true" },
 	{ "wandb_mode", IDLE_OFFLINE, "wandb_project, which writes an offline run" },
@@ -103,6 +160,12 @@ static const struct {
 	{ "deepspeed", IDLE_ANY, NULL },
 	{ "fsdp", IDLE_ANY, NULL },
 	{ "fsdp_*", IDLE_ANY, NULL },
+	{ "context_parallel_size", IDLE_ANY, NULL },
+	{ "dp_replicate_size", IDLE_ANY, NULL },
+	{ "dp_shard_size", IDLE_ANY, NULL },
+	{ "expert_parallel_size", IDLE_ANY, NULL },
+	{ "sequence_parallel_degree", IDLE_ANY, NULL },
+	{ "tensor_parallel_size", IDLE_ANY, NULL },
 };
 
 /* Index into foreign[], or -1. */
@@ -126,11 +189,16 @@ static bool empty(const struct yaml_node *v)
 
 static bool only_fast(const struct yaml_node *list)
 {
+	static const char *const fast[] = { "liger.LigerPlugin",
+					    "cut_cross_entropy.CutCrossEntropyPlugin",
+					    "kernels.KernelsPlugin",
+					    "expert_parallel.ExpertParallelPlugin" };
 	for (size_t i = 0; i < list->count; i++) {
 		const struct yaml_node *p = list->child[i];
-		if (p->kind != YAML_SCALAR ||
-		    (!strstr(p->text, "liger.LigerPlugin") &&
-		     !strstr(p->text, "cut_cross_entropy.CutCrossEntropyPlugin")))
+		bool found = false;
+		for (size_t k = 0; k < ARRAY_LEN(fast) && p->kind == YAML_SCALAR; k++)
+			found = found || strstr(p->text, fast[k]);
+		if (!found)
 			return false;
 	}
 	return true;
@@ -146,6 +214,8 @@ bool config_key_idle(const char *key, const struct yaml_node *v)
 	if (foreign[i].idle == IDLE_OFFLINE && v->kind == YAML_SCALAR &&
 	    (!strcmp(v->text, "offline") || !strcmp(v->text, "disabled")))
 		return true;
+	if (foreign[i].idle == IDLE_TRUE)
+		return yaml_is_null(v) || (v->kind == YAML_SCALAR && !strcasecmp(v->text, "true"));
 	return foreign[i].idle == IDLE_ANY || empty(v) ||
 	       (foreign[i].idle == IDLE_AUTO && v->kind == YAML_SCALAR &&
 		!strncasecmp(v->text, "auto", 4));
@@ -246,8 +316,11 @@ static const char *effect(enum idle idle)
 		return "ignored when empty, false or `auto`; else not here";
 	case IDLE_OFFLINE:
 		return "ignored when empty, `offline` or `disabled`; else not here";
+	case IDLE_TRUE:
+		return "ignored when empty or true; else not here";
 	case IDLE_PLUGINS:
-		return "those of Liger and Cut Cross Entropy are ignored, others are not here";
+		return "those of Liger, Cut Cross Entropy, kernels and expert parallelism are "
+		       "ignored, others are not here";
 	default:
 		return "ignored when empty or false; else not here";
 	}

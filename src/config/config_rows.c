@@ -146,6 +146,8 @@ static const struct opt rows[] = {
 	    "validation split: below 1 a share of the examples, from 1 on their number"),
 	INT(sequence_len, "2048", 2, 1048576,
 	    "tokens of a row; longer examples are cut at the end"),
+	ENUM(excess_length_strategy, "truncate|drop|raise", "truncate",
+	     "what happens to a longer example: it is cut at the end, left out, or an error"),
 	BOOL(sample_packing, "false",
 	     "put several short examples into one row; attention and positions keep them apart"),
 	BOOL(train_on_inputs, "false", "learn the prompts too, not only the answers"),

@@ -15,6 +15,7 @@
 #include "data/records.h"
 #include "data/sources.h"
 #include "data/stream.h"
+#include "data/turns.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -154,6 +155,15 @@ static int keep_cut(struct dataset *d, const struct encoding *x, bool split, str
 		d->stats.untrained += !fits;
 		return fits ? add_example(d, x, 0, n, e) : 0;
 	}
+	if (!split && n > most && x->o->excess == EXCESS_RAISE)
+		return err_set(e, ERR_INPUT,
+			       "the record has %zu tokens, more than sequence_len %zu "
+			       "(excess_length_strategy: raise)",
+			       n, most);
+	if (!split && n > most && x->o->excess == EXCESS_DROP) {
+		d->stats.untrained++;
+		return 0;
+	}
 	if (!split) {
 		d->stats.truncated += n > most;
 		return add_example(d, x, 0, n < most ? n : most, e);
@@ -191,13 +201,13 @@ static int check_utf8(const char *text, size_t n, uint64_t *line_p, struct err *
 
 /* Encodes one record. *line_p: the line inside the record that an error is about. */
 static int encode_record(struct encoding *x, const struct dataset_source *src,
-			 const struct dataset_kind *kind, bool plain, const struct record *r,
-			 bool *split_p, uint64_t *line_p, struct err *e)
+			 const struct dataset_kind *kind, enum records_form form,
+			 const struct record *r, bool *split_p, uint64_t *line_p, struct err *e)
 {
 	struct preference_type prefer;
 	TRY(check_utf8(r->text, r->n, line_p, e));
 	encoding_reset(x);
-	if (plain) {
+	if (form == RECORDS_PLAIN) {
 		*split_p = kind->split;
 		return kind->plain(x, r->text, r->n, e);
 	}
@@ -210,6 +220,8 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 		return err_set(e, ERR_INPUT, "not valid JSON: %s (column %d)", je.text, je.column);
 	}
 	int rc;
+	if (form == RECORDS_PARQUET)
+		fields_drop_nulls(doc);
 	if (!json_is_object(doc))
 		rc = err_set(e, ERR_INPUT, "a record must be an object, not %s",
 			     json_kind_name(doc));
@@ -221,6 +233,9 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 			     : preference_encode(x, src, &prefer, doc, e);
 	else if (!kind && !(kind = recognise(doc)))
 		rc = refuse_kind(doc, e);
+	else if (kind == &dataset_kind_completion && dataset_kind_text.match(doc) &&
+		 !json_object_get(doc, "prompt")) /* axolotl's `completion` */
+		rc = (kind = &dataset_kind_text)->encode(x, doc, e);
 	else
 		rc = kind->encode(x, doc, e);
 	json_decref(doc);
@@ -260,8 +275,8 @@ static int load_file(struct dataset *d, struct encoding *x, const struct dataset
 			continue;
 		used++;
 		d->stats.records++;
-		rc = encode_record(x, src, plain ? plain_kind : kind, plain, &rec, &split, &line,
-				   e);
+		rc = encode_record(x, src, plain ? plain_kind : kind, records_form(r), &rec, &split,
+				   &line, e);
 		if (rc >= 0)
 			rc = keep_cut(d, x, split, e);
 		if (rc >= 0)
@@ -418,6 +433,12 @@ static int load_source(struct dataset *d, struct encoding *x, const struct datas
 	size_t first = d->count;
 	int rc = 0;
 	TRY(find_kind(src, d->prefer, &kind, e));
+	TRY(turns_roles(src->roles, &x->roles, e));
+	if (d->prefer && x->roles != 1u << CHAT_ASSISTANT)
+		return err_set(e, ERR_USAGE,
+			       "%s: roles_to_train: with 'rl' the answers are compared: leave it "
+			       "out",
+			       src->path);
 	TRY(source_slice(src, &slice, e));
 	TRY(source_files(src, &f, e));
 	if (slice.count)
@@ -561,11 +582,14 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
 		rc = err_set(e, ERR_INPUT,
-			     "%s: no tokens are left to train: of %llu records %llu were cut at "
+			     "%s: no tokens are left to train: of %llu records %llu were %s "
 			     "sequence_len %lld, and none keeps an "
 			     "answer; raise sequence_len",
 			     src[0].path, (unsigned long long)d->stats.records,
-			     (unsigned long long)d->stats.truncated, (long long)o->sequence_len);
+			     (unsigned long long)(o->excess == EXCESS_DROP ? d->stats.untrained
+									   : d->stats.truncated),
+			     o->excess == EXCESS_DROP ? "longer than" : "cut at",
+			     (long long)o->sequence_len);
 	if (rc >= 0 && d->to_file) {
 		rc = keep_prepared(d, e);
 	} else if (rc >= 0) {

@@ -34,6 +34,7 @@ enum dataset_field {
 	FIELD_LABEL,
 	FIELD_ROLE, /* of a turn */
 	FIELD_CONTENT,
+	FIELD_TRAIN,
 	FIELD_COUNT,
 };
 extern const char *const dataset_field_key[FIELD_COUNT]; /* our names for them */
@@ -45,6 +46,8 @@ struct dataset_source {
 	const char *const *data_files; /* MAY: files in the folder `path` */
 	size_t ndata_files;
 	const char *field[FIELD_COUNT]; /* what the file calls them; NULL: as we do */
+	const char *roles; /* MAY: whose turns are trained, "user,assistant"; "": none; NULL:
+			    * those of the assistant */
 	/* MAY: text of a prompt, with {instruction}, {input} and {system} in it, and the text where
 	 * there is no input; the records are then prompt and completion (`output`) */
 	const char *format, *no_input_format, *system_format, *system_prompt;
@@ -64,14 +67,19 @@ enum prefer_data {
 	PREFER_SINGLE, /* an answer, and whether it is wanted */
 };
 
+/* What is done with an example that is longer than sequence_len; texts are always divided. */
+enum dataset_excess { EXCESS_TRUNCATE, EXCESS_DROP, EXCESS_RAISE };
+
 struct dataset_options {
 	const struct tokenizer *tok;
 	const struct chat_template *chat; /* for alpaca, sharegpt, messages */
-	/* longer examples are cut at the end (counted; kind text: split); at least 2 */
+	/* longer examples are cut at the end (counted; kind text: split), or as `excess` says; at
+	 * least 2 */
 	int64_t sequence_len;
 	bool train_on_inputs;  /* false: loss on answers only */
 	bool skip_bad_records; /* false: the first bad record is an error */
 	enum prefer_data prefer;
+	enum dataset_excess excess;
 	/* MAY: a folder that is there, where the tokens are kept in a file in place of memory, and
 	 * used again (prepared.h); `identity` is all that tokens depend on beside these options,
 	 * the sources and their files: tokenizer and template */
@@ -94,7 +102,8 @@ struct example {
 };
 
 struct dataset_stats {
-	/* untrained: no trained token after cutting, or a preference that is too long; not used */
+	/* untrained: no trained token after cutting, or too long (EXCESS_DROP, preferences); not
+	 * used */
 	uint64_t records, skipped, truncated, untrained;
 	uint64_t tokens, trained;
 	char first_skipped[512]; /* why the first record was skipped */

@@ -3,9 +3,12 @@
  * template, EOS after the completion.
  *
  * Prompt and completion are encoded as one text, as they would be in a document. The ids after
- * those that the prompt alone would have are trained; an id that spans the border is trained. */
+ * those that the prompt alone would have are trained; an id that spans the border is trained.
+ *
+ * Where both are lists of turns, as TRL has them, they are one conversation, in which the turns of
+ * the completion are trained. */
 #include "base/err.h"
-#include "data/dataset_kind.h"
+#include "data/turns.h"
 
 #include <string.h>
 
@@ -15,8 +18,23 @@ static bool match(const json_t *rec)
 	       !json_object_get(rec, "messages");
 }
 
+static int encode_turns(struct encoding *x, const json_t *rec, struct err *e)
+{
+	const unsigned roles = x->roles;
+	TRY(turns_begin(x, rec, e));
+	x->roles = 0;
+	const int rc = turns_add_list(x, rec, "prompt", e);
+	x->roles = roles;
+	TRY(rc);
+	TRY(turns_add_list(x, rec, "completion", e));
+	return turns_encode(x, "completion", e);
+}
+
 static int encode(struct encoding *x, const json_t *rec, struct err *e)
 {
+	if (json_is_array(json_object_get(rec, "prompt")) &&
+	    json_is_array(json_object_get(rec, "completion")))
+		return encode_turns(x, rec, e);
 	const struct tokenizer *tok = x->o->tok;
 	const char *prompt = "", *completion = "";
 	size_t np = 0, nc = 0;

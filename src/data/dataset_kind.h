@@ -24,6 +24,7 @@ struct encoding {
 	struct chat_message *msg; /* the turns so far, see turns.h */
 	size_t nmsg, msg_cap;
 	bool marked;         /* a turn has its own mark whether it is trained */
+	unsigned roles;      /* a bit for each chat_role whose other turns are trained */
 	const json_t *tools; /* of the record, or NULL */
 	json_t *own_tools;   /* the same where they were a text */
 	/* of preferences, as in struct example */

@@ -22,6 +22,7 @@ const char *const dataset_field_key[FIELD_COUNT] = {
 	[FIELD_LABEL] = "label",
 	[FIELD_ROLE] = "role",
 	[FIELD_CONTENT] = "content",
+	[FIELD_TRAIN] = "train",
 };
 
 /* `need`: a record without the key is an error, because the file was said to have it. */
@@ -52,6 +53,7 @@ static int rename_turns(const struct dataset_source *src, json_t *list, struct e
 			continue;
 		TRY(rename_key(turn, src->field[FIELD_ROLE], "role", true, e));
 		TRY(rename_key(turn, src->field[FIELD_CONTENT], "content", false, e));
+		TRY(rename_key(turn, src->field[FIELD_TRAIN], "train", false, e));
 	}
 	return 0;
 }
@@ -140,6 +142,22 @@ static int format_key(json_t *rec, const char *key, const char *format, struct e
 	return rc;
 }
 
+void fields_drop_nulls(json_t *v)
+{
+	const char *key;
+	json_t *kid;
+	void *next;
+	size_t i;
+	json_object_foreach_safe(v, next, key, kid)
+	{
+		if (json_is_null(kid))
+			json_object_del(v, key);
+		else
+			fields_drop_nulls(kid);
+	}
+	json_array_foreach(v, i, kid) fields_drop_nulls(kid);
+}
+
 int fields_rename(const struct dataset_source *src, json_t *rec, struct err *e)
 {
 	for (int i = 0; i < FIELD_ROLE; i++) {
@@ -147,7 +165,7 @@ int fields_rename(const struct dataset_source *src, json_t *rec, struct err *e)
 			    i >= FIELD_TEXT;
 		TRY(rename_key(rec, src->field[i], dataset_field_key[i], need, e));
 	}
-	if (src->field[FIELD_ROLE] || src->field[FIELD_CONTENT]) {
+	if (src->field[FIELD_ROLE] || src->field[FIELD_CONTENT] || src->field[FIELD_TRAIN]) {
 		TRY(rename_turns(src, json_object_get(rec, "messages"), e));
 		TRY(rename_turns(src, json_object_get(rec, "conversations"), e));
 		for (int i = FIELD_PROMPT; i <= FIELD_COMPLETION; i++)

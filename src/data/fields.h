@@ -11,5 +11,8 @@
 /* Gives the keys of a record, and of its turns, our names. With a format, the record gets `prompt`
  * and `completion` instead. */
 int fields_rename(const struct dataset_source *src, json_t *rec, struct err *e);
+/* Takes members that are null out of a record and of the objects in it: every item of a column has
+ * the members of all others. */
+void fields_drop_nulls(json_t *v);
 
 #endif

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Counts up whenever the same records give other tokens, or the file has another layout. */
-enum { PREPARED_LAYOUT = 1, HELD = 1 << 20 };
+enum { PREPARED_LAYOUT = 2, HELD = 1 << 20 };
 
 static const char magic[8] = "HSTOKENS";
 
@@ -43,7 +43,8 @@ static int add_source(struct buf *b, const struct dataset_source *s, struct err 
 				     s->prompt_format,
 				     s->chosen_format,
 				     s->rejected_format,
-				     s->completion_format };
+				     s->completion_format,
+				     s->roles ? s->roles : "assistant" };
 	bool regular = true;
 	for (size_t i = 0; i < ARRAY_LEN(word); i++)
 		add_text(b, word[i]);
@@ -93,9 +94,9 @@ int prepared_key(const struct dataset_source *src, size_t nsrc, const struct dat
 {
 	struct buf b = BUF_INIT;
 	int rc = 1;
-	buf_addf(&b, "%s %d %lld %d %d %d\n", HS_VERSION, PREPARED_LAYOUT,
+	buf_addf(&b, "%s %d %lld %d %d %d %d\n", HS_VERSION, PREPARED_LAYOUT,
 		 (long long)o->sequence_len, o->train_on_inputs, o->skip_bad_records,
-		 (int)o->prefer);
+		 (int)o->prefer, (int)o->excess);
 	add_text(&b, o->identity);
 	for (size_t i = 0; i < nsrc && rc > 0; i++)
 		rc = add_source(&b, &src[i], e);

@@ -31,25 +31,37 @@ static int add(struct encoding *x, struct chat_message m, struct err *e)
 
 int turns_add(struct encoding *x, enum chat_role role, const char *text, size_t n, struct err *e)
 {
-	bool train = role == CHAT_ASSISTANT || x->o->train_on_inputs;
+	const bool train = (x->roles >> role & 1) || x->o->train_on_inputs;
 	return add(x, (struct chat_message){ .role = role, .text = text, .n = n, .train = train },
 		   e);
 }
 
-static int find_role(const json_t *turn, const char *key, enum chat_role *role_p, struct err *e)
+static int find_role(const char *key, const char *name, size_t n, enum chat_role *role_p,
+		     struct err *e)
 {
-	const char *name = NULL;
-	size_t n = 0;
-	TRY(record_text(turn, key, true, &name, &n, e));
 	for (size_t i = 0; i < ARRAY_LEN(roles); i++)
 		if (n == strlen(roles[i].name) && !memcmp(name, roles[i].name, n)) {
 			*role_p = roles[i].role;
 			return 0;
 		}
 	return err_set(e, ERR_INPUT,
-		       "%s: unknown role '%.64s'; known: system, user, assistant, tool and their "
+		       "%s: unknown role '%.*s'; known: system, user, assistant, tool and their "
 		       "aliases (docs/datasets.md)",
-		       key, name);
+		       key, n < 64 ? (int)n : 64, name);
+}
+
+int turns_roles(const char *names, unsigned *roles_p, struct err *e)
+{
+	unsigned found = names ? 0 : 1u << CHAT_ASSISTANT;
+	for (const char *p = names ? names : ""; *p;) {
+		const size_t n = strcspn(p, ",");
+		enum chat_role role;
+		TRY(find_role("roles_to_train", p, n, &role, e));
+		found |= 1u << role;
+		p += n + (p[n] == ',');
+	}
+	*roles_p = found;
+	return 0;
 }
 
 /* A list of {"type": "text", "text": ...} as one text. */
@@ -120,8 +132,11 @@ static int add_turn(struct encoding *x, const json_t *turn, struct err *e)
 				       ? "content"
 				       : "value";
 	struct chat_message m = { .text = "" };
+	const char *name = NULL;
+	size_t n = 0;
 	int mark = -1;
-	TRY(find_role(turn, role_key, &m.role, e));
+	TRY(record_text(turn, role_key, true, &name, &n, e));
+	TRY(find_role(role_key, name, n, &m.role, e));
 	const json_t *calls = json_object_get(turn, "tool_calls");
 	bool tools = x->o->chat && chat_has_tools(x->o->chat), calling = json_array_size(calls) > 0;
 	if (calling && !tools)
@@ -139,7 +154,7 @@ static int add_turn(struct encoding *x, const json_t *turn, struct err *e)
 	TRY(own_mark(turn, &mark, e));
 	if (mark >= 0)
 		x->marked = true;
-	m.train = mark < 0 ? m.role == CHAT_ASSISTANT || x->o->train_on_inputs : mark;
+	m.train = mark < 0 ? (x->roles >> m.role & 1) || x->o->train_on_inputs : mark;
 	if (m.role == CHAT_ASSISTANT && m.train && !calling && text_is_blank(m.text, m.n))
 		return err_set(e, ERR_INPUT, "%s: the answer is empty", text_key);
 	return add(x, m, e);
@@ -164,6 +179,24 @@ int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struc
 	return 0;
 }
 
+/* The parameters of a tool are an object; a text is read as one. */
+static int read_parameters(const json_t *tools, struct err *e)
+{
+	for (size_t i = 0; i < json_array_size(tools); i++) {
+		json_t *t = json_array_get(tools, i), *f = json_object_get(t, "function"), *v;
+		f = json_is_object(f) ? f : t;
+		const json_t *p = json_object_get(f, "parameters");
+		if (!json_is_string(p))
+			continue;
+		if (json_parse_text(json_string_value(p), json_string_length(p), "parameters", &v,
+				    e) < 0)
+			return err_prefix(e, "tools[%zu]", i);
+		if (json_object_set_new(f, "parameters", v) < 0)
+			return err_nomem(e, json_string_length(p), "a tool");
+	}
+	return 0;
+}
+
 static int tools_from_text(struct encoding *x, const json_t *text, struct err *e)
 {
 	json_decref(x->own_tools);
@@ -174,7 +207,7 @@ static int tools_from_text(struct encoding *x, const json_t *text, struct err *e
 		return err_set(e, ERR_INPUT, "tools: the text must be a list in JSON, not %s",
 			       json_kind_name(x->own_tools));
 	x->tools = x->own_tools;
-	return 0;
+	return read_parameters(x->tools, e);
 }
 
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
@@ -206,7 +239,7 @@ int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 		return err_set(e, ERR_INPUT, "tools: must be a list, not %s",
 			       json_kind_name(tools));
 	x->tools = tools;
-	return 0;
+	return read_parameters(tools, e);
 }
 
 int turns_encode(struct encoding *x, const char *answer, struct err *e)

@@ -2,14 +2,16 @@
 /* turns.h - the turns of a conversation: collected from a record, checked, and encoded with the
  * model's chat template. Shared by the kinds alpaca, sharegpt and messages.
  *
- * By default the assistant's turns are trained. A turn's own `train` (true or false) or `weight` (1
- * or 0) overrides that. With train_on_inputs every id is trained, or, where turns have marks of
- * their own, every turn that is not excluded. */
+ * By default the turns of x->roles are trained, the assistant's. A turn's own `train` (true or
+ * false) or `weight` (1 or 0) overrides that. With train_on_inputs every id is trained, or, where
+ * turns have marks of their own, every turn that is not excluded. */
 #ifndef HS_DATA_TURNS_H
 #define HS_DATA_TURNS_H
 
 #include "data/dataset_kind.h"
 
+/* Roles by their names, "user,assistant", as bits; NULL: those of the assistant. */
+int turns_roles(const char *names, unsigned *roles_p, struct err *e);
 /* Appends one turn; the text is borrowed until the record is encoded. */
 int turns_add(struct encoding *x, enum chat_role role, const char *text, size_t n, struct err *e);
 /* The record's list `key` of {"role" or "from", "content" or "value"}. */

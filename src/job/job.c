@@ -281,6 +281,7 @@ static int load_data(struct job *j, struct err *e)
 					   .chat = j->chat,
 					   .sequence_len = c->sequence_len,
 					   .train_on_inputs = c->train_on_inputs,
+					   .excess = (enum dataset_excess)c->excess_length_strategy,
 					   .prefer = rl ? rl->data : PREFER_NONE,
 					   .skip_bad_records = c->skip_bad_records };
 	if (rc >= 0)

@@ -54,7 +54,8 @@ static int update(const struct optimizer *o, struct param *p, const struct optim
 	return dev_launch(p->value->dev, K_adamw8, DT_F32, a, e);
 }
 
-static const char *const aliases[] = { "adamw_bnb_8bit", "paged_adamw_8bit", NULL };
+static const char *const aliases[] = { "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit",
+				       NULL };
 static const char *const keys[] = { "adam_beta1", "adam_beta2", "adam_epsilon", NULL };
 
 const struct optimizer optim_adamw_8bit = {
