@@ -468,6 +468,17 @@ static void test_jinja_tools(void **state)
 		    "\"}}<|im_end|>]<|im_start|>tool\n21<|im_end|><|im_start|>assistant\n[It is 21"
 		    "<|im_end|>]");
 	json_decref(turn);
+	/* the tool's turn repeats the name of what was called, which is no part of the call */
+	m[0].tools = NULL;
+	m[1].turn = turn = json_pack("{s:[{s:s}]}", "tool_calls", "name", "f");
+	check_jinja("{% for m in messages %}{{ '<|im_start|>' + (m.role if m.role != 'tool' else "
+		    "messages[loop.index0 - 1].tool_calls[0].name) + ':' }}{% for c in "
+		    "m.tool_calls or [] %}{{ c.name }}{% endfor %}{{ m.content + '<|im_end|>' }}"
+		    "{% endfor %}{{ '<|im_start|>assistant:' if add_generation_prompt }}",
+		    m, 4,
+		    "<|im_start|>user:?<|im_end|><|im_start|>assistant:[f<|im_end|>]<|im_start|>f:"
+		    "21<|im_end|><|im_start|>assistant:[It is 21<|im_end|>]");
+	json_decref(turn);
 	/* arguments in a text, as OpenAI has them, are the object that it holds; a template that
 	 * joins them to a text (DeepSeek's) gets the text */
 	static const char template[] =

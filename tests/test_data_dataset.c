@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/dataset.h"
+#include "data/fields.h"
 #include "support/fake_tokenizer.h"
 
 #include <fcntl.h>
@@ -179,6 +180,20 @@ static void kinds(void **state)
 		}
 	}
 	buf_release(&got);
+}
+
+/* Of a Parquet record; items of lists stay. */
+static void nulls(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"a\":null,\"l\":[null,{\"b\":null,\"c\":{\"d\":null}}],\"e\":0}";
+	json_t *v = json_loads(text, 0, NULL);
+	fields_drop_nulls(v);
+	char *got = json_dumps(v, JSON_COMPACT);
+	assert_string_equal(got, "{\"l\":[null,{\"c\":{}}],\"e\":0}");
+	free(got);
+	json_decref(v);
 }
 
 /* Whose turns are trained, and a mark under another name. */
@@ -613,11 +628,11 @@ static void out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(kinds),         cmocka_unit_test(roles),
-		cmocka_unit_test(forms),         cmocka_unit_test(large),
-		cmocka_unit_test(complaints),    cmocka_unit_test(skipping),
-		cmocka_unit_test(cutting),       cmocka_unit_test(digests),
-		cmocka_unit_test(out_of_memory),
+		cmocka_unit_test(kinds),    cmocka_unit_test(roles),
+		cmocka_unit_test(nulls),    cmocka_unit_test(forms),
+		cmocka_unit_test(large),    cmocka_unit_test(complaints),
+		cmocka_unit_test(skipping), cmocka_unit_test(cutting),
+		cmocka_unit_test(digests),  cmocka_unit_test(out_of_memory),
 	};
 	snprintf(dir, sizeof dir, "/tmp/hs-data-XXXXXX");
 	if (!mkdtemp(dir))
