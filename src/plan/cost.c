@@ -601,9 +601,8 @@ static int fill_sums(struct cost *c, const struct pipe *q, struct err *e)
 						    cost_gathered_gib(c->p, q, v) * GIB, true);
 		}
 		if (g.shared)
-			c->sums[2 * all + (size_t)k] =
-				gather_time(&g, q->stage[k].group->member, trained_bytes(c, q, k),
-					    false);
+			c->sums[2 * all + (size_t)k] = gather_time(&g, q->stage[k].group->member,
+								   trained_bytes(c, q, k), false);
 	}
 	return 0;
 }

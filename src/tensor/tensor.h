@@ -64,10 +64,10 @@ struct dmem {
 	struct dmem_block {
 		struct dev_buf *buf;
 		size_t used;
-	} *block;
+	} * block;
 	struct dmem_piece {
 		size_t block, at; /* which one it is in, and how far that was filled before */
-	} *piece;
+	} * piece;
 	size_t nblock, block_cap, pieces, piece_cap;
 	size_t block_bytes; /* least size of a new block */
 	size_t bytes, peak; /* in use; most at once */
