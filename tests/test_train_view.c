@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a job of several processes shows and leaves: its lines, those of its workers,
  * architecture.dot, trace.json on one time axis. */
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "support/site.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -98,6 +101,24 @@ static void check_trace(const struct site *s, bool one_clock)
 	mem_free(text);
 }
 
+/* Waits for the silent worker 'a'. The kernel names a TCP socket's address as it lies in memory, in
+ * hexadecimal digits; the state of one that listens is 0A. */
+static void until_a_listens(const struct site *s)
+{
+	char wanted[64];
+	snprintf(wanted, sizeof wanted, " %08X:%04X 00000000:0000 0A ", htonl(0x7f000002),
+		 (unsigned)s->port + 1);
+	for (int64_t end = clock_now() + (int64_t)PATIENCE * 1000000000; clock_now() < end;
+	     usleep(5000)) {
+		char *text = site_text("/proc/net/tcp");
+		const bool found = strstr(text, wanted) != NULL;
+		mem_free(text);
+		if (found)
+			return;
+	}
+	fail_msg("nobody listens at 127.0.0.2:%d", s->port + 1);
+}
+
 static void what_a_job_shows(void **state)
 {
 	(void)state;
@@ -110,6 +131,7 @@ static void what_a_job_shows(void **state)
 		site_start(&s, "worker", "--worker", "b", "two.yaml", "logging_steps=2", NULL);
 	struct process quiet = site_start(&s, "-q", "worker", "--worker", "a", "two.yaml", NULL);
 	until(&w, "listens");
+	until_a_listens(&s); /* or the coordinator starts it too */
 	struct process p = site_start(&s, "train", "two.yaml", "max_steps=4", "visualize=true",
 				      "trace=true", "val_set_size=0", NULL);
 	must_succeed(&p);
@@ -151,6 +173,8 @@ static void what_a_group_shows(void **state)
 		site_start(&s, "worker", "--worker", "a", "two.yaml", NULL),
 		site_start(&s, "worker", "--worker", "b", "two.yaml", NULL),
 	};
+	for (int i = 0; i < 2; i++)
+		until(&w[i], "listens"); /* or the coordinator starts them too */
 	struct process p = site_start(&s, "train", "two.yaml", "max_steps=2", "visualize=true",
 				      "trace=true", "val_set_size=0", NULL);
 	must_succeed(&p);
