@@ -77,6 +77,7 @@ readers  -          src/data/csv.c src/data/stream.c
 jinja    -          src/data/jinja_lex.c src/data/jinja_parse.c src/data/jinja_value.c
 jinja    -          src/data/jinja_print.c src/data/jinja_method.c src/data/jinja_filter.c
 jinja    -          src/data/jinja_run.c src/data/jinja_math.c src/data/jinja.c
+jinja    -          src/data/jinja_mark.c src/data/jinja_render.c
 model_folder -      src/file/format_safetensors.c src/file/bnb.c src/file/peft.c
 model_folder model_file_untie$ src/file/model_file.c
 profile  -          src/plan/profile_json.c src/plan/profile_ways.c

@@ -2,6 +2,7 @@
 /* The configuration: defaults, the file, overrides, every kind of bad input (one line, wrong use),
  * and the way back through JSON. */
 #include "base/buf.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/yaml.h"
@@ -11,6 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -174,6 +176,41 @@ static void keys_of_axolotl(void **state)
 	config_free(c);
 }
 
+/* bf16, fp16 and their long names are compute_dtype. */
+static void dtypes_of_axolotl(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *over, *ignored;
+		int want;
+	} rows[] = {
+		{ "bf16: true\nfp16: false\ntf32: true\n", NULL, "fp16, tf32", COMPUTE_BFLOAT16 },
+		{ "bf16: auto\nfp16:\n", NULL, "bf16, fp16", COMPUTE_AUTO },
+		{ "bf16: false\nfp16: true\n", NULL, "bf16", COMPUTE_FLOAT16 },
+		{ "bf16: null\nfloat16: True\n", NULL, "bf16", COMPUTE_FLOAT16 },
+		{ "bfloat16: true\n", NULL, NULL, COMPUTE_BFLOAT16 },
+		{ "fp16: false\ncompute_dtype: float32\n", NULL, "fp16", COMPUTE_FLOAT32 },
+		/* said twice, the same */
+		{ "bf16: true\ncompute_dtype: bfloat16\n", NULL, NULL, COMPUTE_BFLOAT16 },
+		{ "float16: true\nfp16: true\n", NULL, NULL, COMPUTE_FLOAT16 },
+		/* the command line overrides the file */
+		{ "bf16: true\n", "fp16=true", NULL, COMPUTE_FLOAT16 },
+		{ "fp16: true\n", "compute_dtype=float32", NULL, COMPUTE_FLOAT32 },
+		{ "fp16: true\n", "bf16=auto", NULL, COMPUTE_FLOAT16 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		char text[256], *over[] = { (char *)rows[i].over };
+		snprintf(text, sizeof text, LEAST "%s", rows[i].text);
+		struct config *c = must(text, rows[i].over != NULL, over);
+		if (c->compute_dtype != rows[i].want)
+			fail_msg("%s%s: %d", rows[i].text, rows[i].over ? rows[i].over : "",
+				 c->compute_dtype);
+		assert_string_equal(c->ignored ? c->ignored : "",
+				    rows[i].ignored ? rows[i].ignored : "");
+		config_free(c);
+	}
+}
+
 /* What the files of axolotl have beside the keys that are here, and a data set in its words. */
 static void files_of_axolotl(void **state)
 {
@@ -308,11 +345,18 @@ static const struct {
 	{ LEAST "lora_rank: 1\n", "did you mean" },
 	{ LEAST "epochs: 1\n", "did you mean 'num_epochs'?" },
 	{ LEAST "lr: 1e-4\n", "t.yaml:4: unknown key 'lr', did you mean 'learning_rate'?" },
-	{ LEAST "max_seq_len: 64\nlr: 1\nload_in_8bit: true\nbf16: true\nquux: 1\n",
+	{ LEAST "max_seq_len: 64\nlr: 1\nload_in_8bit: true\nbf16: full\nquux: 1\n",
 	  "t.yaml: 5 unknown keys: 'max_seq_len' (line 4: sequence_len?), 'lr' (line 5: "
 	  "learning_rate?), 'load_in_8bit' (line 6: write load_in_4bit: true), 'bf16' (line 7: "
 	  "write compute_dtype: bfloat16), "
 	  "'quux' (line 8)" },
+	{ LEAST "bf16: true\nfp16: true\n",
+	  "t.yaml:5: 'fp16: true' contradicts 'bf16: true' (line 4); keep one of them" },
+	{ LEAST "compute_dtype: float32\nbfloat16: true\n",
+	  "t.yaml:5: 'bfloat16: true' contradicts 'compute_dtype: float32' (line 4)" },
+	{ LEAST "fp16: true\ncompute_dtype: auto\n",
+	  "t.yaml:5: 'compute_dtype: auto' contradicts 'fp16: true' (line 4)" },
+	{ LEAST "fp16: [a]\n", "'fp16' is not supported; write compute_dtype: float16" },
 	{ LEAST "wandb_watch: all\n",
 	  "'wandb_watch' is not supported; write wandb_project, wandb_entity, wandb_name" },
 	{ LEAST "wandb_mode: online\n", "'wandb_mode' is not supported; write wandb_project" },
@@ -654,6 +698,7 @@ int main(void)
 		cmocka_unit_test(several_cards),
 		cmocka_unit_test(is_last_may_be_left_out),
 		cmocka_unit_test(keys_of_axolotl),
+		cmocka_unit_test(dtypes_of_axolotl),
 		cmocka_unit_test(files_of_axolotl),
 		cmocka_unit_test(bad_files),
 		cmocka_unit_test(bad_overrides),

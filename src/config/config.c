@@ -76,6 +76,12 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 	const char *v = eq + 1;
 	if (!r) {
 		struct yaml_node value = { .kind = YAML_SCALAR, .text = (char *)eq + 1 };
+		const char *dtype = config_key_dtype(key, &value);
+		char same[64];
+		if (dtype) {
+			snprintf(same, sizeof same, "compute_dtype=%s", dtype);
+			return set_override(c, same, seen, e);
+		}
 		return config_key_idle(key, &value) ? 0
 						    : config_key_unknown(key, &value, where, 0, e);
 	}

@@ -57,7 +57,7 @@ static const struct {
 enum idle {
 	IDLE_ANY,
 	IDLE_EMPTY,
-	IDLE_AUTO,    /* "auto..." and the empty ones */
+	IDLE_DTYPE,   /* "auto..." and the empty ones; true is a compute_dtype */
 	IDLE_OFFLINE, /* "offline", "disabled" and the empty ones */
 	IDLE_TRUE,    /* "true" and nothing */
 	IDLE_PLUGINS, /* only plugins that change speed and memory */
@@ -78,8 +78,8 @@ static const struct {
 	{ "dataset_processes", IDLE_ANY, NULL },
 	{ "pad_to_sequence_len", IDLE_ANY, NULL },
 	{ "gradient_checkpointing_kwargs", IDLE_ANY, NULL },
-	{ "bf16", IDLE_AUTO, "compute_dtype: bfloat16" },
-	{ "fp16", IDLE_AUTO, "compute_dtype: float16" },
+	{ "bf16", IDLE_DTYPE, "compute_dtype: bfloat16" },
+	{ "fp16", IDLE_DTYPE, "compute_dtype: float16" },
 	{ "model_type", IDLE_ANY, NULL },     /* config.json says it */
 	{ "tokenizer_type", IDLE_ANY, NULL }, /* tokenizer.json says it */
 	{ "attn_implementation", IDLE_ANY, NULL },
@@ -133,8 +133,8 @@ static const struct {
 	{ "total_num_tokens", IDLE_ANY, NULL },
 	{ "use_tensorboard", IDLE_ANY, NULL },
 	{ "eval_max_new_tokens", IDLE_ANY, NULL }, /* of eval_table_size */
-	{ "bfloat16", IDLE_EMPTY, "compute_dtype: bfloat16" },
-	{ "float16", IDLE_EMPTY, "compute_dtype: float16" },
+	{ "bfloat16", IDLE_DTYPE, "compute_dtype: bfloat16" },
+	{ "float16", IDLE_DTYPE, "compute_dtype: float16" },
 	{ "eval_strategy", IDLE_EMPTY, "eval_steps or evals_per_epoch" },
 	{ "save_strategy", IDLE_EMPTY, "save_steps or saves_per_epoch" },
 	{ "tokens", IDLE_EMPTY, "special_tokens, for tokens that the model has" },
@@ -217,8 +217,16 @@ bool config_key_idle(const char *key, const struct yaml_node *v)
 	if (foreign[i].idle == IDLE_TRUE)
 		return yaml_is_null(v) || (v->kind == YAML_SCALAR && !strcasecmp(v->text, "true"));
 	return foreign[i].idle == IDLE_ANY || empty(v) ||
-	       (foreign[i].idle == IDLE_AUTO && v->kind == YAML_SCALAR &&
+	       (foreign[i].idle == IDLE_DTYPE && v->kind == YAML_SCALAR &&
 		!strncasecmp(v->text, "auto", 4));
+}
+
+const char *config_key_dtype(const char *key, const struct yaml_node *v)
+{
+	int i = find_foreign(key);
+	const bool on = v->kind == YAML_SCALAR && v->text && !strcasecmp(v->text, "true");
+	return i >= 0 && foreign[i].idle == IDLE_DTYPE && on ? strchr(foreign[i].instead, ' ') + 1
+							     : NULL;
 }
 
 const char *config_key_near(const char *key)
@@ -265,20 +273,57 @@ static void list_unknown(struct buf *b, const struct yaml_node *v)
 		 near ? "?" : "");
 }
 
+/* `bf16: true` and the like as the key compute_dtype. All keys about it, of which *said is one that
+ * was seen, must say the same. *own_p: NULL where that key is there already. */
+static int read_dtype(const struct yaml_node *v, const char *where, struct arena *a,
+		      const struct yaml_node **said, struct yaml_node **own_p, struct err *e)
+{
+	const char *mapped = config_key_dtype(v->key, v), *text = mapped ? mapped : v->text;
+	const struct yaml_node *was = *said;
+	*own_p = NULL;
+	if (was) {
+		const char *other = config_key_dtype(was->key, was);
+		other = other ? other : was->text;
+		if (!text || !other || strcmp(text, other) != 0)
+			return err_set(e, ERR_USAGE,
+				       "%s:%d: '%.60s: %.60s' contradicts '%.60s: %.60s' (line "
+				       "%d); keep one of them",
+				       where, v->line, v->key, v->text ? v->text : "", was->key,
+				       was->text ? was->text : "", was->line);
+		return 0;
+	}
+	*said = v;
+	struct yaml_node *own = arena_alloc(a, sizeof *own);
+	if (!own)
+		return err_nomem(e, sizeof *own, "the configuration");
+	*own = *v;
+	own->key = arena_strdup(a, "compute_dtype");
+	own->text = text ? arena_strdup(a, text) : NULL;
+	if (!own->key || (text && !own->text))
+		return err_nomem(e, sizeof *own, "the configuration");
+	*own_p = own;
+	return 0;
+}
+
 int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
 		     struct yaml_node *map_p, const char **ignored_p, struct err *e)
 {
 	size_t nrows, kept = 0, unknown = 0, n = map->kind == YAML_MAP ? map->count : 0;
 	const struct opt *rows = config_rows(&nrows);
-	const struct yaml_node *first = NULL;
+	const struct yaml_node *first = NULL, *dtype = NULL;
 	struct buf wrong = BUF_INIT, ignored = BUF_INIT;
 	struct yaml_node **child = arena_alloc(a, (n + 1) * sizeof *child);
 	int rc = 0;
 	if (!child)
 		return err_nomem(e, n * sizeof *child, "the configuration");
-	for (size_t i = 0; i < n; i++) {
-		struct yaml_node *v = map->child[i];
-		if (opt_find(rows, nrows, v->key)) {
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct yaml_node *v = map->child[i], *own;
+		if (config_key_dtype(v->key, v) ||
+		    (!strcmp(v->key, "compute_dtype") && !yaml_is_null(v))) {
+			rc = read_dtype(v, where, a, &dtype, &own, e);
+			if (rc == 0 && own)
+				child[kept++] = own;
+		} else if (opt_find(rows, nrows, v->key)) {
 			child[kept++] = v;
 		} else if (config_key_idle(v->key, v)) {
 			buf_addf(&ignored, "%s%.60s", ignored.n ? ", " : "", v->key);
@@ -288,9 +333,9 @@ int config_keys_sort(const struct yaml_node *map, const char *where, struct aren
 			unknown++;
 		}
 	}
-	if (unknown == 1)
+	if (rc == 0 && unknown == 1)
 		rc = config_key_unknown(first->key, first, where, first->line, e);
-	else if (unknown)
+	else if (rc == 0 && unknown)
 		rc = err_set(e, ERR_USAGE, "%s: %zu unknown keys: %s", where, unknown,
 			     buf_ok(&wrong, e) < 0 ? "" : wrong.p);
 	if (rc == 0 && ignored.n) {
@@ -312,8 +357,8 @@ static const char *effect(enum idle idle)
 	switch (idle) {
 	case IDLE_ANY:
 		return "ignored";
-	case IDLE_AUTO:
-		return "ignored when empty, false or `auto`; else not here";
+	case IDLE_DTYPE:
+		return "true: as the key at the right; ignored when empty, false or `auto`";
 	case IDLE_OFFLINE:
 		return "ignored when empty, `offline` or `disabled`; else not here";
 	case IDLE_TRUE:

@@ -15,11 +15,14 @@ struct yaml_node;
 const char *config_key_near(const char *key);
 /* Whether the key, with this value, changes nothing here. */
 bool config_key_idle(const char *key, const struct yaml_node *value);
+/* The compute_dtype that the key with this value (bf16: true) means, or NULL. */
+const char *config_key_dtype(const char *key, const struct yaml_node *value);
 /* ERR_USAGE about a key that is none of ours. `where` is the file; `line` 0: none */
 int config_key_unknown(const char *key, const struct yaml_node *value, const char *where, int line,
 		       struct err *e);
 
-/* Copies the mapping `map` without the keys that change nothing. ERR_USAGE names all keys that are
+/* Copies the mapping `map` without the keys that change nothing, and with compute_dtype for
+ * bf16: true and the like. ERR_USAGE names all keys that are
  * unknown at once. *ignored_p: the keys left out, with commas; NULL: there are none. All in `a`. */
 int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
 		     struct yaml_node *map_p, const char **ignored_p, struct err *e);

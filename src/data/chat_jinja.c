@@ -14,6 +14,7 @@ enum {
 	MESSAGES_MAX = 60000, /* turns of a conversation; each is a source */
 	ENDS_MAX = 64,        /* special tokens that the template's text names */
 	OTHER = 0xffff,       /* the source of tools */
+	STARTS_MIN = 4,       /* trained turns from which beginnings are not rendered one by one */
 };
 
 struct own {
@@ -30,6 +31,9 @@ struct talk {
 	const struct tokenizer *tok;
 	json_t *messages; /* all of them */
 	const json_t *tools;
+	json_t *bos, *eos, *pad;
+	struct jinja_starts *starts[2]; /* [open]; NULL: every beginning is rendered */
+	size_t like[2];                 /* how much of the whole their text begins like */
 };
 
 /* ---- rendering ------------------------------------------------------------------------------ */
@@ -106,35 +110,90 @@ static json_t *token_or_null(const struct tokenizer *tok, int32_t id)
 	return s ? json_string(s) : NULL;
 }
 
+static struct talk talk(const struct own *own, const struct tokenizer *tok, const json_t *tools)
+{
+	return (struct talk){ .own = own,
+			      .tok = tok,
+			      .messages = json_array(),
+			      .tools = tools,
+			      .bos = token_or_null(tok, tokenizer_bos(tok)),
+			      .eos = token_or_null(tok, tokenizer_eos(tok)),
+			      .pad = token_or_null(tok, tokenizer_pad(tok)) };
+}
+
+static void talk_end(struct talk *k)
+{
+	jinja_starts_free(k->starts[0]);
+	jinja_starts_free(k->starts[1]);
+	json_decref(k->messages);
+	json_decref(k->bos);
+	json_decref(k->eos);
+	json_decref(k->pad);
+}
+
+/* The variables of a template, for use() of the messages. */
+static int with_vars(const struct talk *k, const json_t *messages, bool open,
+		     int (*use)(const struct jinja *j, const struct jinja_var *var, size_t nvar,
+				void *to, struct err *e),
+		     void *to, struct err *e)
+{
+	const struct jinja_var var[] = {
+		{ "messages", messages, 1, true, "role" },
+		{ .name = "tools", .v = k->tools ? k->tools : json_null(), .source = OTHER },
+		{ .name = "documents", .v = json_null() },
+		{ .name = "add_generation_prompt", .v = json_boolean(open) },
+		{ .name = "bos_token", .v = k->bos },
+		{ .name = "eos_token", .v = k->eos },
+		{ .name = "pad_token", .v = k->pad }
+	};
+	return use(k->own->j, var, ARRAY_LEN(var), to, e);
+}
+
+static int use_text(const struct jinja *j, const struct jinja_var *var, size_t nvar, void *to,
+		    struct err *e)
+{
+	return jinja_render(j, var, nvar, to, e);
+}
+
+static int use_starts(const struct jinja *j, const struct jinja_var *var, size_t nvar, void *to,
+		      struct err *e)
+{
+	return jinja_starts_new(j, var, nvar, to, e);
+}
+
 /* The first `n` messages. */
 static int render(const struct talk *k, size_t n, bool open, struct jinja_text *out, struct err *e)
 {
-	json_t *part = k->messages, *bos = token_or_null(k->tok, tokenizer_bos(k->tok)),
-	       *eos = token_or_null(k->tok, tokenizer_eos(k->tok)),
-	       *pad = token_or_null(k->tok, tokenizer_pad(k->tok));
+	json_t *part = k->messages;
 	int rc = 0;
 	if (n < json_array_size(part)) {
 		part = json_array();
 		for (size_t i = 0; i < n && rc == 0; i++)
 			rc = json_array_append(part, json_array_get(k->messages, i));
 	}
-	const struct jinja_var var[] = {
-		{ "messages", part, 1, true, "role" },
-		{ .name = "tools", .v = k->tools ? k->tools : json_null(), .source = OTHER },
-		{ .name = "documents", .v = json_null() },
-		{ .name = "add_generation_prompt", .v = json_boolean(open) },
-		{ .name = "bos_token", .v = bos },
-		{ .name = "eos_token", .v = eos },
-		{ .name = "pad_token", .v = pad }
-	};
 	rc = rc < 0 ? err_nomem(e, n * sizeof(void *), "a conversation")
-		    : jinja_render(k->own->j, var, ARRAY_LEN(var), out, e);
+		    : with_vars(k, part, open, use_text, out, e);
 	if (part != k->messages)
 		json_decref(part);
-	json_decref(bos);
-	json_decref(eos);
-	json_decref(pad);
 	return rc;
+}
+
+static size_t alike(const char *a, size_t na, const char *b, size_t nb)
+{
+	size_t i = 0;
+	while (i < na && i < nb && a[i] == b[i])
+		i++;
+	return i;
+}
+
+static int make_starts(struct talk *k, const struct buf *whole, struct err *e)
+{
+	for (int open = 0; open < 2; open++) {
+		TRY(with_vars(k, k->messages, open, use_starts, &k->starts[open], e));
+		const struct buf *all = jinja_starts_whole(k->starts[open]);
+		k->like[open] = alike(all->p, all->n, whole->p, whole->n);
+	}
+	return 0;
 }
 
 /* How much of `whole` the rendering of the first n messages begins like; *all_p: it is that whole
@@ -143,14 +202,22 @@ static int same_start(const struct talk *k, size_t n, bool open, const struct bu
 		      size_t *same_p, bool *all_p, struct err *e)
 {
 	struct jinja_text part = { .text = BUF_INIT };
-	int rc = render(k, n, open, &part, e);
-	size_t i = 0;
-	while (rc >= 0 && i < part.text.n && i < whole->n && part.text.p[i] == whole->p[i])
-		i++;
-	*same_p = i;
-	*all_p = i == part.text.n;
+	size_t head = 0;
+	int rc = k->starts[open] ? jinja_starts_text(k->starts[open], n, &head, &part, e) : 0;
+	if (rc == 0) {
+		head = 0;
+		rc = render(k, n, open, &part, e);
+	}
+	if (head > k->like[open]) { /* they part in what all messages begin with */
+		*same_p = k->like[open];
+		*all_p = false;
+	} else {
+		const size_t i = alike(part.text.p, part.text.n, whole->p + head, whole->n - head);
+		*same_p = head + i;
+		*all_p = i == part.text.n;
+	}
 	jinja_text_release(&part);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 /* ---- which part is trained ------------------------------------------------------------------ */
@@ -197,14 +264,12 @@ static int open_place(const struct talk *k, size_t n, const struct buf *whole, s
 	return rc;
 }
 
-/* Where the text of answer i begins. */
+/* Where the text of answer i begins; those of the messages before it end at `before`. */
 static int answer_begin(const struct talk *k, const struct jinja_text *x, const struct place *p,
-			size_t i, size_t *begin_p, struct err *e)
+			size_t before, size_t i, size_t *begin_p, struct err *e)
 {
-	size_t same, bare, before = 0;
+	size_t same, bare;
 	bool all, bare_all;
-	for (size_t m = 0; m < i; m++)
-		before = p[m].begin < p[m].end && p[m].end > before ? p[m].end : before;
 	int rc = same_start(k, i, true, &x->text, &same, &all, e);
 	if (rc < 0 && !i) { /* many templates need a first message */
 		err_clear(e);
@@ -248,29 +313,39 @@ static size_t turn_end(const struct own *o, const struct buf *text, size_t from,
 	return end;
 }
 
-/* Where the last text of message i before `limit` ends; 0: there is none. */
-static size_t last_before(const struct jinja_text *x, size_t i, size_t limit)
+/* Where the last text of message i, which begins at `begin`, before `limit` ends; 0: there is none.
+ */
+static size_t last_before(const struct jinja_text *x, size_t i, size_t begin, size_t limit)
 {
-	size_t end = 0, begin = 0;
-	for (size_t s = 0; s < x->n && begin < limit; begin = x->span[s++].end)
+	size_t end = 0, s = 0, to = x->n;
+	while (s < to) { /* the first span that ends after `begin` */
+		const size_t mid = s + (to - s) / 2;
+		if (x->span[mid].end <= begin)
+			s = mid + 1;
+		else
+			to = mid;
+	}
+	for (; s < x->n && begin < limit; begin = x->span[s++].end)
 		if (x->span[s].source == i + 1)
 			end = x->span[s].end < limit ? x->span[s].end : limit;
 	return end;
 }
 
+/* `before`: where the text of the messages before i ends; least_after[m]: where the first text of
+ * message m or a later one begins. */
 static int trained(const struct talk *k, const struct jinja_text *x, const struct place *p,
-		   const struct chat_message *msg, size_t n, size_t i, struct place *out,
-		   struct err *e)
+		   const struct chat_message *msg, size_t n, size_t i, size_t before,
+		   const size_t *least_after, struct place *out, struct err *e)
 {
 	bool there = p[i].begin < p[i].end, all;
 	size_t limit = x->text.n, same;
 	out->begin = p[i].begin;
 	if (msg[i].role == CHAT_ASSISTANT)
-		TRY(answer_begin(k, x, p, i, &out->begin, e));
+		TRY(answer_begin(k, x, p, before, i, &out->begin, e));
 	else if (!there)
 		return 0;
 	const size_t least = there ? p[i].begin + 1 : out->begin;
-	for (size_t m = i + 1; m < n; m++)
+	for (size_t m = i + 1; m < n && least_after[m] < limit; m++)
 		if (p[m].begin >= least && p[m].begin < limit)
 			limit = p[m].begin;
 	if (i + 1 < n) {
@@ -283,7 +358,7 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 			limit = same;
 	}
 	/* a later turn may repeat something of it: the name of the tool that was called */
-	out->end = there ? last_before(x, i, limit) : out->begin;
+	out->end = there ? last_before(x, i, p[i].begin, limit) : out->begin;
 	out->end = turn_end(k->own, &x->text, out->end, limit);
 	return 0;
 }
@@ -349,16 +424,18 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 		      const struct chat_message *msg, size_t n, bool open, struct chat_text *o,
 		      struct err *e)
 {
-	struct talk k = { .own = (const struct own *)t, .tok = tok };
+	struct talk k = talk((const struct own *)t, tok, n ? msg[0].tools : NULL);
 	struct jinja_text x = { .text = BUF_INIT };
 	struct place *p = NULL;
+	size_t *least_after = NULL, before = 0, ntrain = 0;
 	int rc = 0;
-	if (n > MESSAGES_MAX)
-		return err_set(e, ERR_INPUT, "a conversation of more than %d turns", MESSAGES_MAX);
-	k.messages = json_array();
-	k.tools = n ? msg[0].tools : NULL;
+	if (n > MESSAGES_MAX) {
+		rc = err_set(e, ERR_INPUT, "a conversation of more than %d turns", MESSAGES_MAX);
+		goto out;
+	}
 	p = mem_array(2 * n + 1, sizeof *p);
-	if (!k.messages || !p) {
+	least_after = mem_array(n + 1, sizeof *least_after);
+	if (!k.messages || !p || !least_after) {
 		rc = err_nomem(e, n * sizeof *p, "a conversation");
 		goto out;
 	}
@@ -371,13 +448,24 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 	find_places(&x, p, n);
 	if (!open)
 		TRYOUT(check_tools(&k, &x, e));
-	for (size_t i = 0; i < n; i++)
+	least_after[n] = SIZE_MAX;
+	for (size_t i = n; i-- > 0;) {
+		ntrain += msg[i].train;
+		least_after[i] = p[i].begin < least_after[i + 1] ? p[i].begin : least_after[i + 1];
+	}
+	if (ntrain >= STARTS_MIN)
+		TRYOUT(make_starts(&k, &x.text, e));
+	for (size_t i = 0; i < n; i++) {
 		if (msg[i].train)
-			TRYOUT(trained(&k, &x, p, msg, n, i, &p[n + i], e));
+			TRYOUT(trained(&k, &x, p, msg, n, i, before, least_after, &p[n + i], e));
+		if (p[i].begin < p[i].end && p[i].end > before)
+			before = p[i].end;
+	}
 	put_all(&x, p + n, n, o);
 out:
+	mem_free(least_after);
 	mem_free(p);
-	json_decref(k.messages);
+	talk_end(&k);
 	jinja_text_release(&x);
 	return rc;
 }
@@ -420,7 +508,7 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 {
 	struct chat_message m[2] = { { .role = CHAT_USER, .text = "a", .n = 1 },
 				     { .role = CHAT_ASSISTANT, .text = "b", .n = 1 } };
-	struct talk k = { .own = o, .tok = tok, .messages = json_array() };
+	struct talk k = talk(o, tok, NULL);
 	struct jinja_text x = { .text = BUF_INIT };
 	struct err e = { 0 };
 	struct place p[2];
@@ -434,7 +522,7 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 				o->t.stop[0] = o->end[i];
 		}
 	}
-	json_decref(k.messages);
+	talk_end(&k);
 	jinja_text_release(&x);
 }
 
@@ -443,13 +531,14 @@ static bool can_call(struct own *o, const struct tokenizer *tok, json_t *argumen
 {
 	struct jinja_text x = { .text = BUF_INIT };
 	struct err e = { 0 };
-	struct talk k = { .own = o, .tok = tok };
+	struct talk k = talk(o, tok, NULL);
+	json_decref(k.messages);
 	k.messages = json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:o}}]}]", "role", "user",
 			       "content", "a", "role", "assistant", "content", "", "tool_calls",
 			       "id", "call00001", "type", "function", "function", "name", "f",
 			       "arguments", arguments);
 	const bool good = k.messages && render(&k, 2, false, &x, &e) >= 0;
-	json_decref(k.messages);
+	talk_end(&k);
 	jinja_text_release(&x);
 	return good;
 }

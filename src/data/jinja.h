@@ -62,4 +62,18 @@ int jinja_render(const struct jinja *j, const struct jinja_var *var, size_t nvar
 		 struct jinja_text *out, struct err *e);
 void jinja_text_release(struct jinja_text *t);
 
+/* The texts of the first 0, 1, 2, ... items of the variable with `each`, without beginning each of
+ * them anew where that is the same text for certain (jinja_run.h). The template and the variables
+ * are borrowed. */
+struct jinja_starts;
+int jinja_starts_new(const struct jinja *j, const struct jinja_var *var, size_t nvar,
+		     struct jinja_starts **s_p, struct err *e);
+/* 1: it is the first *head bytes of the text of all items and then `tail` (appended to). 0: not
+ * known, render it. An error: rendering it is that error. */
+int jinja_starts_text(struct jinja_starts *s, size_t n, size_t *head, struct jinja_text *tail,
+		      struct err *e);
+/* The text of all items; where the template refuses that, as far as it got. */
+const struct buf *jinja_starts_whole(const struct jinja_starts *s);
+void jinja_starts_free(struct jinja_starts *s); /* NULL is allowed */
+
 #endif

@@ -633,6 +633,10 @@ static int make_dict(struct jx *x, const struct jargs *a, enum jkind k, struct j
 			TRY(jd_set(x, v_p->d, from.d->key[m], from.d->v[m]));
 	}
 	v_p->k = k;
+	if (k == J_SPACE) {
+		v_p->d->space = x->spaces;
+		x->spaces = v_p->d;
+	}
 	return 0;
 }
 

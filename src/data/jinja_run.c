@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_run.c - executes a parsed template. Names are looked up in frames: a loop, a macro and a
- * block with a text of its own have one each, an `if` has none. */
+/* jinja_run.c - see jinja_run.h: executes a parsed template. Names are looked up in frames: a loop, a
+ * macro and a block with a text of its own have one each, an `if` has none. */
+#include "data/jinja_run.h"
+
 #include "data/jinja_filter.h"
 #include "data/jinja_method.h"
-#include "data/jinja_tree.h"
 
 #include "base/mem.h"
 
 #include <string.h>
-
-struct jframe {
-	struct jframe *up;
-	const char **name;
-	struct jval *v;
-	size_t n, cap;
-	bool kept; /* a macro was defined in it or below it */
-};
 
 struct jmacro {
 	const struct jnode *m;
@@ -25,53 +18,42 @@ struct jmacro {
 struct jloop {
 	const struct jlist *l;
 	size_t i;
-};
-
-struct run {
-	struct jx x;
-	struct js_build *out;
+	size_t first; /* of the turns, in a loop with marks */
+	bool marks;
 };
 
 enum { GO = 0, LEAVE = 1, NEXT = 2 };
 
-static int eval(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p);
-static int exec(struct run *r, struct jframe *f, const struct jnode *n);
+static int eval(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p);
+static int eval_list(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p);
 
-static int frame_new(struct run *r, struct jframe *up, struct jframe **f_p)
+/* What was read is the same with `turns` turns or more. */
+static void needs(struct jrun *r, size_t turns) { r->need = turns > r->need ? turns : r->need; }
+
+/* The turns as any other list: what comes of it may depend on all of them. */
+static int as_list(struct jrun *r, struct jval *v)
 {
-	*f_p = jx_alloc(&r->x, sizeof **f_p);
-	if (!*f_p)
+	if (v->k != J_TURNS)
+		return 0;
+	needs(r, SIZE_MAX);
+	struct jlist *l = jx_alloc(&r->x, sizeof *l);
+	if (!l)
 		return r->x.e->code;
-	(*f_p)->up = up;
+	l->v = r->turns.v + v->i;
+	l->n = l->cap = r->turns.n - (size_t)v->i;
+	*v = (struct jval){ .k = J_LIST, .l = l };
 	return 0;
 }
 
-static int frame_set(struct run *r, struct jframe *f, const char *name, struct jval v)
+static bool truth(struct jrun *r, struct jval v)
 {
-	size_t i = 0;
-	while (i < f->n && strcmp(f->name[i], name))
-		i++;
-	if (i == f->cap) {
-		size_t cap = i ? 2 * i : 4;
-		const char **names = jx_alloc(&r->x, cap * sizeof *names);
-		struct jval *values = names ? jx_alloc(&r->x, cap * sizeof *values) : NULL;
-		if (!values)
-			return r->x.e->code;
-		for (size_t k = 0; k < i; k++) {
-			names[k] = f->name[k];
-			values[k] = f->v[k];
-		}
-		f->name = names;
-		f->v = values;
-		f->cap = cap;
-	}
-	f->name[i] = name;
-	f->v[i] = v;
-	f->n += i == f->n;
-	return 0;
+	if (v.k != J_TURNS)
+		return jx_true(v);
+	needs(r, (size_t)v.i + 1); /* where there is none: more than there are */
+	return (size_t)v.i < r->turns.n;
 }
 
-static int method(struct run *r, const char *name, struct jval self, struct jval *v_p)
+static int method(struct jrun *r, const char *name, struct jval self, struct jval *v_p)
 {
 	struct jmethod *m = jx_alloc(&r->x, sizeof *m);
 	if (!m)
@@ -81,7 +63,7 @@ static int method(struct run *r, const char *name, struct jval self, struct jval
 	return 0;
 }
 
-static int lookup(struct run *r, struct jframe *f, const char *name, struct jval *v_p)
+static int lookup(struct jrun *r, struct jframe *f, const char *name, struct jval *v_p)
 {
 	for (; f; f = f->up)
 		for (size_t i = 0; i < f->n; i++)
@@ -98,18 +80,18 @@ static int lookup(struct run *r, struct jframe *f, const char *name, struct jval
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 /* Runs `body` and gives what it writes as a string. */
-static int capture(struct run *r, struct jframe *f, const struct jnode *body, struct jval *v_p)
+static int capture(struct jrun *r, struct jframe *f, const struct jnode *body, struct jval *v_p)
 {
 	struct js_build b = { .t.text = BUF_INIT }, *out = r->out;
 	r->out = &b;
-	int rc = exec(r, f, body);
+	int rc = jrun_exec(r, f, body);
 	r->out = out;
 	if (rc < 0)
 		js_drop(&b);
 	return rc < 0 ? rc : js_done(&r->x, &b, v_p);
 }
 
-static int call_macro(struct run *r, const struct jmacro *m, const struct jargs *a,
+static int call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *a,
 		      struct jval *v_p)
 {
 	struct jframe *f;
@@ -120,7 +102,7 @@ static int call_macro(struct run *r, const struct jmacro *m, const struct jargs 
 	if (position > m->m->n)
 		return jx_fail(&r->x, "the macro '%s' takes %zu values, not %zu", m->m->name,
 			       m->m->n, position);
-	TRY(frame_new(r, m->frame, &f));
+	TRY(jframe_new(&r->x, m->frame, &f));
 	for (size_t i = 0; i < m->m->n; i++) {
 		const char *name = m->m->name_of[i];
 		bool given = jx_arg(a, i, name, &v);
@@ -129,11 +111,11 @@ static int call_macro(struct run *r, const struct jmacro *m, const struct jargs 
 			TRY(eval(r, f, m->m->kid[i], &v));
 		else if (!given)
 			v = J_UNDEFINED(name);
-		TRY(frame_set(r, f, name, v));
+		TRY(jframe_set(&r->x, f, name, v));
 	}
 	if (jx_arg(a, SIZE_MAX, "caller", &v)) {
 		used++;
-		TRY(frame_set(r, f, "caller", v));
+		TRY(jframe_set(&r->x, f, "caller", v));
 	}
 	if (position + used < a->n)
 		return jx_fail(&r->x, "the macro '%s' has no argument '%s'", m->m->name,
@@ -141,7 +123,8 @@ static int call_macro(struct run *r, const struct jmacro *m, const struct jargs 
 	return capture(r, f, m->m->a, v_p);
 }
 
-static int loop_cycle(struct run *r, const struct jloop *l, const struct jargs *a, struct jval *v_p)
+static int loop_cycle(struct jrun *r, const struct jloop *l, const struct jargs *a,
+		      struct jval *v_p)
 {
 	if (!a->n)
 		return jx_fail(&r->x, "loop.cycle: needs values");
@@ -149,7 +132,7 @@ static int loop_cycle(struct run *r, const struct jloop *l, const struct jargs *
 	return 0;
 }
 
-static int call_value(struct run *r, struct jval callee, const struct jargs *a, struct jval *v_p)
+static int call_value(struct jrun *r, struct jval callee, const struct jargs *a, struct jval *v_p)
 {
 	if (callee.k == J_MACRO)
 		return call_macro(r, callee.p, a, v_p);
@@ -165,7 +148,7 @@ static int call_value(struct run *r, struct jval callee, const struct jargs *a, 
 }
 
 /* One more argument; names are few, so the arrays are made anew. */
-static int add_arg(struct run *r, struct jargs *a, const char *name, struct jval v)
+static int add_arg(struct jrun *r, struct jargs *a, const char *name, struct jval v)
 {
 	struct jval *values = jx_alloc(&r->x, (a->n + 1) * sizeof *values);
 	const char **names = values ? jx_alloc(&r->x, (a->n + 1) * sizeof *names) : NULL;
@@ -182,7 +165,7 @@ static int add_arg(struct run *r, struct jargs *a, const char *name, struct jval
 }
 
 /* f(*list), f(**dict) */
-static int spread(struct run *r, struct jval v, bool named, struct jargs *a)
+static int spread(struct jrun *r, struct jval v, bool named, struct jargs *a)
 {
 	struct jlist *l;
 	if (!named) {
@@ -205,25 +188,25 @@ static int spread(struct run *r, struct jval v, bool named, struct jargs *a)
 }
 
 /* The arguments of a call, a filter or a test. */
-static int arguments(struct run *r, struct jframe *f, const struct jnode *n, struct jargs *a)
+static int arguments(struct jrun *r, struct jframe *f, const struct jnode *n, struct jargs *a)
 {
 	*a = (struct jargs){ .n = 0 };
 	for (size_t i = 0; i < n->n; i++) {
 		struct jval v;
 		const char *name = n->name_of[i];
-		TRY(eval(r, f, n->kid[i], &v));
+		TRY(eval_list(r, f, n->kid[i], &v));
 		TRY(name && name[0] == '*' ? spread(r, v, name[1] == '*', a)
 					   : add_arg(r, a, name, v));
 	}
 	return 0;
 }
 
-static int call(struct run *r, struct jframe *f, const struct jnode *n, const struct jval *caller,
+static int call(struct jrun *r, struct jframe *f, const struct jnode *n, const struct jval *caller,
 		struct jval *v_p)
 {
 	struct jval callee;
 	struct jargs a;
-	TRY(eval(r, f, n->a, &callee));
+	TRY(eval_list(r, f, n->a, &callee));
 	TRY(arguments(r, f, n, &a));
 	if (caller)
 		TRY(add_arg(r, &a, "caller", *caller));
@@ -233,7 +216,20 @@ static int call(struct run *r, struct jframe *f, const struct jnode *n, const st
 
 /* ---- expressions ---------------------------------------------------------------------------- */
 
-static int loop_attr(struct run *r, const struct jloop *l, const char *name, struct jval *v_p)
+/* How many turns there must be for loop.`name` to be what it is. */
+static size_t loop_needs(const struct jloop *l, const char *name)
+{
+	static const char *const fixed[] = { "index", "index0", "first",
+					     "depth", "depth0", "previtem" };
+	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+		if (!strcmp(name, fixed[i]))
+			return 0;
+	const bool next =
+		(!strcmp(name, "last") || !strcmp(name, "nextitem")) && l->i + 1 < l->l->n;
+	return next ? l->first + l->i + 2 : SIZE_MAX;
+}
+
+static int loop_attr(struct jrun *r, const struct jloop *l, const char *name, struct jval *v_p)
 {
 	int64_t i = (int64_t)l->i, n = (int64_t)l->l->n;
 	const struct {
@@ -253,6 +249,8 @@ static int loop_attr(struct run *r, const struct jloop *l, const char *name, str
 	for (size_t k = 0; k < ARRAY_LEN(attr); k++)
 		if (!strcmp(attr[k].name, name)) {
 			*v_p = attr[k].v;
+			if (l->marks)
+				needs(r, loop_needs(l, name));
 			return 0;
 		}
 	if (!strcmp(name, "cycle"))
@@ -260,7 +258,7 @@ static int loop_attr(struct run *r, const struct jloop *l, const char *name, str
 	return jx_fail(&r->x, "loop.%s is not known", name);
 }
 
-static int attribute(struct run *r, struct jval v, const char *name, struct jval *v_p)
+static int attribute(struct jrun *r, struct jval v, const char *name, struct jval *v_p)
 {
 	struct jval key;
 	if (v.k == J_LOOP)
@@ -271,8 +269,18 @@ static int attribute(struct run *r, struct jval v, const char *name, struct jval
 	return jx_item(&r->x, v, key, v_p);
 }
 
-static int item(struct run *r, struct jval v, struct jval key, struct jval *v_p)
+static int item(struct jrun *r, struct jval v, struct jval key, struct jval *v_p)
 {
+	const size_t need = r->need;
+	if (v.k == J_TURNS) {
+		const bool ahead = key.k == J_INT && key.i >= 0;
+		const size_t left = r->turns.n - (size_t)v.i, first = (size_t)v.i;
+		TRY(as_list(r, &v));
+		if (ahead) { /* one that is not there is not there with fewer turns either */
+			r->need = need;
+			needs(r, (size_t)key.i < left ? first + (size_t)key.i + 1 : 0);
+		}
+	}
 	TRY(jx_item(&r->x, v, key, v_p));
 	if (v_p->k == J_UNDEF && key.k == J_STR && jinja_has_method(v.k, v_p->p ? v_p->p : ""))
 		return method(r, v_p->p, v, v_p);
@@ -280,7 +288,7 @@ static int item(struct run *r, struct jval v, struct jval key, struct jval *v_p)
 }
 
 /* Begin, end and step of a slice over n items, as Python's slice.indices() gives them. */
-static int slice_bounds(struct run *r, struct jframe *f, const struct jnode *n, int64_t count,
+static int slice_bounds(struct jrun *r, struct jframe *f, const struct jnode *n, int64_t count,
 			int64_t b[3])
 {
 	bool given[3];
@@ -307,12 +315,20 @@ static int slice_bounds(struct run *r, struct jframe *f, const struct jnode *n, 
 	return 0;
 }
 
-static int slice(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int slice(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	struct jval v;
 	struct jlist *l;
 	int64_t b[3];
 	TRY(eval(r, f, n->a, &v));
+	if (v.k == J_TURNS && n->kid[0] && n->kid[0]->kind == JN_CONST && !n->kid[1] &&
+	    !n->kid[2] && n->kid[0]->v.k == J_INT && n->kid[0]->v.i >= 0 &&
+	    (size_t)n->kid[0]->v.i <= r->turns.n - (size_t)v.i) {
+		*v_p = (struct jval){ .k = J_TURNS, .i = v.i + n->kid[0]->v.i };
+		needs(r, (size_t)v_p->i);
+		return 0;
+	}
+	TRY(as_list(r, &v));
 	if (v.k == J_DICT || v.k == J_UNDEF)
 		return jx_fail(&r->x, "%s has no slices", jx_kind(v));
 	if (v.k == J_STR) {
@@ -341,7 +357,7 @@ static int slice(struct run *r, struct jframe *f, const struct jnode *n, struct 
 	return 0;
 }
 
-static int compare_two(struct run *r, const char *op, struct jval a, struct jval b, bool *yes_p)
+static int compare_two(struct jrun *r, const char *op, struct jval a, struct jval b, bool *yes_p)
 {
 	int o;
 	if (op[0] == 'i' || op[0] == 'n') {
@@ -359,13 +375,13 @@ static int compare_two(struct run *r, const char *op, struct jval a, struct jval
 	return 0;
 }
 
-static int compare(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int compare(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	struct jval left, right;
 	bool yes = true;
-	TRY(eval(r, f, n->kid[0], &left));
+	TRY(eval_list(r, f, n->kid[0], &left));
 	for (size_t i = 1; i < n->n && yes; i++) {
-		TRY(eval(r, f, n->kid[i], &right));
+		TRY(eval_list(r, f, n->kid[i], &right));
 		TRY(compare_two(r, n->name_of[i], left, right, &yes));
 		left = right;
 	}
@@ -373,18 +389,18 @@ static int compare(struct run *r, struct jframe *f, const struct jnode *n, struc
 	return 0;
 }
 
-static int literal(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int literal(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	struct jval key, v;
 	TRY(n->kind == JN_DICT ? jd_new(&r->x, v_p) : jl_new(&r->x, v_p));
 	for (size_t i = 0; i < n->n; i++) {
-		TRY(eval(r, f, n->kid[i], &v));
+		TRY(eval_list(r, f, n->kid[i], &v));
 		if (n->kind != JN_DICT) {
 			TRY(jl_add(&r->x, v_p->l, v));
 			continue;
 		}
 		key = v;
-		TRY(eval(r, f, n->kid[++i], &v));
+		TRY(eval_list(r, f, n->kid[++i], &v));
 		TRY(jd_set(&r->x, v_p->d, key, v));
 	}
 	if (n->kind == JN_TUPLE)
@@ -392,7 +408,7 @@ static int literal(struct run *r, struct jframe *f, const struct jnode *n, struc
 	return 0;
 }
 
-static int sign(struct run *r, struct jval v, bool minus, struct jval *v_p)
+static int sign(struct jrun *r, struct jval v, bool minus, struct jval *v_p)
 {
 	if (!jx_is_number(v))
 		return jx_fail(&r->x, "%s has no sign", jx_kind(v));
@@ -400,12 +416,17 @@ static int sign(struct run *r, struct jval v, bool minus, struct jval *v_p)
 		     : jinja_math(&r->x, OP_ADD, v, J_NUMBER(0), v_p);
 }
 
-static int test(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int test(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	struct jargs a;
 	struct jval v;
 	bool yes;
 	TRY(eval(r, f, n->a, &v));
+	const size_t need = r->need;
+	TRY(as_list(r, &v));
+	if (!strcmp(n->name, "defined") || !strcmp(n->name, "undefined") ||
+	    !strcmp(n->name, "none") || !strcmp(n->name, "string"))
+		r->need = need; /* a list is a list */
 	TRY(arguments(r, f, n, &a));
 	r->x.line = n->line;
 	TRY(jinja_test(&r->x, n->name, v, &a, &yes));
@@ -413,7 +434,7 @@ static int test(struct run *r, struct jframe *f, const struct jnode *n, struct j
 	return 0;
 }
 
-static int filter(struct run *r, struct jframe *f, const struct jnode *n, struct jval v,
+static int filter(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval v,
 		  struct jval *v_p)
 {
 	struct jargs a;
@@ -422,7 +443,7 @@ static int filter(struct run *r, struct jframe *f, const struct jnode *n, struct
 	return jinja_filter(&r->x, n->name, v, &a, v_p);
 }
 
-static int eval_node(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int eval_node(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	struct jval a, b;
 	switch (n->kind) {
@@ -446,11 +467,14 @@ static int eval_node(struct run *r, struct jframe *f, const struct jnode *n, str
 	case JN_COND:
 		TRY(eval(r, f, n->b, &b));
 		*v_p = J_UNDEFINED(NULL);
-		return jx_true(b) ? eval(r, f, n->a, v_p) : n->c ? eval(r, f, n->c, v_p) : 0;
+		return truth(r, b) ? eval(r, f, n->a, v_p) : n->c ? eval(r, f, n->c, v_p) : 0;
 	default:
 		break;
 	}
 	TRY(eval(r, f, n->a, &a));
+	if (n->kind == JN_ATTR || n->kind == JN_FILTER || n->kind == JN_NEG || n->kind == JN_POS ||
+	    n->kind == JN_MATH)
+		TRY(as_list(r, &a));
 	r->x.line = n->line;
 	switch (n->kind) {
 	case JN_ATTR:
@@ -458,7 +482,7 @@ static int eval_node(struct run *r, struct jframe *f, const struct jnode *n, str
 	case JN_FILTER:
 		return filter(r, f, n, a, v_p);
 	case JN_NOT:
-		*v_p = J_TRUTH(!jx_true(a));
+		*v_p = J_TRUTH(!truth(r, a));
 		return 0;
 	case JN_NEG:
 	case JN_POS:
@@ -466,12 +490,12 @@ static int eval_node(struct run *r, struct jframe *f, const struct jnode *n, str
 	case JN_AND:
 	case JN_OR:
 		*v_p = a;
-		return jx_true(a) == (n->kind == JN_AND) ? eval(r, f, n->b, v_p) : 0;
+		return truth(r, a) == (n->kind == JN_AND) ? eval(r, f, n->b, v_p) : 0;
 	case JN_ITEM:
-		TRY(eval(r, f, n->b, &b));
+		TRY(eval_list(r, f, n->b, &b));
 		return item(r, a, b, v_p);
 	case JN_MATH:
-		TRY(eval(r, f, n->b, &b));
+		TRY(eval_list(r, f, n->b, &b));
 		r->x.line = n->line;
 		return jinja_math(&r->x, n->op, a, b, v_p);
 	default:
@@ -480,7 +504,7 @@ static int eval_node(struct run *r, struct jframe *f, const struct jnode *n, str
 	}
 }
 
-static int eval(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+static int eval(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
 {
 	TRY(jx_enter(&r->x));
 	int rc = eval_node(r, f, n, v_p);
@@ -488,13 +512,20 @@ static int eval(struct run *r, struct jframe *f, const struct jnode *n, struct j
 	return rc;
 }
 
+static int eval_list(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v_p)
+{
+	TRY(eval(r, f, n, v_p));
+	return as_list(r, v_p);
+}
+
 /* ---- statements ----------------------------------------------------------------------------- */
 
-static int assign(struct run *r, struct jframe *f, const struct jnode *t, struct jval v)
+static int assign(struct jrun *r, struct jframe *f, const struct jnode *t, struct jval v)
 {
 	struct jval space, key;
 	if (t->kind == JN_NAME)
-		return frame_set(r, f, t->name, v);
+		return jframe_set(&r->x, f, t->name, v);
+	TRY(as_list(r, &v));
 	if (t->kind == JN_ATTR) {
 		TRY(eval(r, f, t->a, &space));
 		if (space.k != J_SPACE)
@@ -513,59 +544,98 @@ static int assign(struct run *r, struct jframe *f, const struct jnode *t, struct
 }
 
 /* The items that pass the loop's condition. */
-static int chosen(struct run *r, struct jframe *f, const struct jnode *n, struct jlist **l_p)
+static int chosen(struct jrun *r, struct jframe *f, const struct jnode *n, struct jlist **l_p)
 {
 	struct jval list, yes;
 	struct jframe *own;
 	TRY(jl_new(&r->x, &list));
 	for (size_t i = 0; i < (*l_p)->n; i++) {
-		TRY(frame_new(r, f, &own));
+		TRY(jframe_new(&r->x, f, &own));
 		TRY(assign(r, own, n->a, (*l_p)->v[i]));
 		TRY(eval(r, own, n->c, &yes));
-		if (jx_true(yes))
+		if (truth(r, yes))
 			TRY(jl_add(&r->x, list.l, (*l_p)->v[i]));
 	}
 	*l_p = list.l;
 	return 0;
 }
 
-static int loop(struct run *r, struct jframe *f, const struct jnode *n)
+/* The loop over `l` from number i on, whose items are in `state` too. */
+static int loop_items(struct jrun *r, struct jframe *f, const struct jnode *n, struct jloop *state,
+		      size_t i, const struct jmark_loop *marks)
 {
-	struct jval over;
-	struct jlist *l;
-	struct jloop *state = jx_alloc(&r->x, sizeof *state);
-	if (!state)
-		return r->x.e->code;
-	TRY(eval(r, f, n->b, &over));
-	r->x.line = n->line;
-	TRY(jx_items(&r->x, over, &l));
-	if (n->c)
-		TRY(chosen(r, f, n, &l));
-	state->l = l;
+	const struct jlist *l = state->l;
 	struct jframe *own = NULL;
-	for (size_t i = 0; i < l->n; i++) {
+	struct jdict *spaces = r->x.spaces;
+	for (; i < l->n; i++) {
 		state->i = i;
+		if (marks) {
+			r->x.spaces = spaces; /* those of a turn end with it */
+			TRY(jmarks_add(r, marks, i));
+			needs(r, marks->first + i + 1);
+		}
 		if (own && !own->kept)
 			own->n = 0;
 		else
-			TRY(frame_new(r, f, &own));
-		TRY(frame_set(r, own, "loop", (struct jval){ .k = J_LOOP, .p = state }));
+			TRY(jframe_new(&r->x, f, &own));
+		TRY(jframe_set(&r->x, own, "loop", (struct jval){ .k = J_LOOP, .p = state }));
 		TRY(assign(r, own, n->a, l->v[i]));
-		int rc = exec(r, own, n->kid[0]);
+		int rc = jrun_exec(r, own, n->kid[0]);
 		if (rc < 0)
 			return rc;
 		if (rc == LEAVE)
 			return GO;
 	}
+	if (marks) {
+		TRY(jmarks_add(r, marks, l->n));
+		needs(r, SIZE_MAX);
+	}
 	if (!l->n && n->kid[1]) {
-		TRY(frame_new(r, f, &own));
-		return exec(r, own, n->kid[1]);
+		TRY(jframe_new(&r->x, f, &own));
+		return jrun_exec(r, own, n->kid[1]);
 	}
 	return GO;
 }
 
+static int loop(struct jrun *r, struct jframe *f, const struct jnode *n)
+{
+	struct jval over;
+	struct jlist *l;
+	struct jmark_loop *marks = NULL;
+	struct jloop *state = jx_alloc(&r->x, sizeof *state);
+	if (!state)
+		return r->x.e->code;
+	TRY(eval(r, f, n->b, &over));
+	r->x.line = n->line;
+	if (over.k == J_TURNS && r->marks && f == r->root && !n->c) {
+		const size_t need = r->need;
+		state->marks = true;
+		state->first = (size_t)over.i;
+		TRY(jmarks_loop(r, n, state->first, &marks));
+		TRY(as_list(r, &over));
+		r->need = need;
+	}
+	TRY(as_list(r, &over));
+	TRY(jx_items(&r->x, over, &l));
+	if (n->c)
+		TRY(chosen(r, f, n, &l));
+	state->l = l;
+	return loop_items(r, f, n, state, 0, marks);
+}
+
+int jrun_turns(struct jrun *r, const struct jnode *n, size_t first, size_t i)
+{
+	struct jval over = { .k = J_TURNS, .i = (int64_t)first };
+	struct jloop *state = jx_alloc(&r->x, sizeof *state);
+	if (!state)
+		return r->x.e->code;
+	TRY(as_list(r, &over));
+	state->l = over.l;
+	return loop_items(r, r->root, n, state, i, NULL);
+}
+
 /* Applies the filters of a block to its text; the innermost has no operand of its own. */
-static int block_filters(struct run *r, struct jframe *f, const struct jnode *n, struct jval *v)
+static int block_filters(struct jrun *r, struct jframe *f, const struct jnode *n, struct jval *v)
 {
 	struct jval in = *v;
 	TRY(jx_enter(&r->x));
@@ -577,20 +647,20 @@ static int block_filters(struct run *r, struct jframe *f, const struct jnode *n,
 	return filter(r, f, n, in, v);
 }
 
-static int block(struct run *r, struct jframe *f, const struct jnode *n)
+static int block(struct jrun *r, struct jframe *f, const struct jnode *n)
 {
 	struct jframe *own;
 	struct jval v, w;
 	struct jmacro *m;
 	switch (n->kind) {
 	case JN_SET_BLOCK:
-		TRY(frame_new(r, f, &own));
+		TRY(jframe_new(&r->x, f, &own));
 		TRY(capture(r, own, n->kid[0], &v));
 		if (n->b)
 			TRY(block_filters(r, f, n->b, &v));
 		return assign(r, f, n->a, v);
 	case JN_FILTER_BLOCK:
-		TRY(frame_new(r, f, &own));
+		TRY(jframe_new(&r->x, f, &own));
 		TRY(capture(r, own, n->a, &v));
 		TRY(block_filters(r, f, n->b, &v));
 		return jx_put(&r->x, r->out, v, false);
@@ -604,41 +674,52 @@ static int block(struct run *r, struct jframe *f, const struct jnode *n)
 			own->kept = true;
 		v = (struct jval){ .k = J_MACRO, .p = m };
 		if (n->kind == JN_MACRO)
-			return frame_set(r, f, n->name, v);
+			return jframe_set(&r->x, f, n->name, v);
 		TRY(call(r, f, n->a, &v, &w));
 		return jx_put(&r->x, r->out, w, false);
 	default: /* JN_WITH */
-		TRY(frame_new(r, f, &own));
+		TRY(jframe_new(&r->x, f, &own));
 		for (size_t i = 0; i < n->n; i += 2) {
 			TRY(eval(r, f, n->kid[i + 1], &v));
 			TRY(assign(r, own, n->kid[i], v));
 		}
-		return exec(r, own, n->a);
+		return jrun_exec(r, own, n->a);
 	}
 }
 
-static int exec_node(struct run *r, struct jframe *f, const struct jnode *n)
+static int sequence(struct jrun *r, struct jframe *f, const struct jnode *n)
+{
+	struct jpath here = { r->path, n, 0 };
+	int rc = GO;
+	for (; here.i < n->n && rc == GO; here.i++) {
+		if (f == r->root)
+			r->path = &here;
+		rc = jrun_exec(r, f, n->kid[here.i]);
+	}
+	if (f == r->root)
+		r->path = here.up;
+	return rc;
+}
+
+static int exec_node(struct jrun *r, struct jframe *f, const struct jnode *n)
 {
 	struct jval v;
-	int rc = GO;
 	switch (n->kind) {
 	case JN_DATA:
 		return js_put(&r->x, r->out, &n->text);
 	case JN_PRINT:
-		TRY(eval(r, f, n->a, &v));
+		TRY(eval_list(r, f, n->a, &v));
 		r->x.line = n->line;
 		return jx_put(&r->x, r->out, v, false);
 	case JN_SEQ:
-		for (size_t i = 0; i < n->n && rc == GO; i++)
-			rc = exec(r, f, n->kid[i]);
-		return rc;
+		return sequence(r, f, n);
 	case JN_IF:
 		for (; n && n->kind == JN_IF; n = n->c) {
 			TRY(eval(r, f, n->a, &v));
-			if (jx_true(v))
-				return exec(r, f, n->b);
+			if (truth(r, v))
+				return jrun_exec(r, f, n->b);
 		}
-		return n ? exec(r, f, n) : GO;
+		return n ? jrun_exec(r, f, n) : GO;
 	case JN_FOR:
 		return loop(r, f, n);
 	case JN_SET:
@@ -654,54 +735,11 @@ static int exec_node(struct run *r, struct jframe *f, const struct jnode *n)
 	}
 }
 
-static int exec(struct run *r, struct jframe *f, const struct jnode *n)
+int jrun_exec(struct jrun *r, struct jframe *f, const struct jnode *n)
 {
 	TRY(jx_enter(&r->x));
 	r->x.line = n->line;
 	int rc = exec_node(r, f, n);
 	jx_leave(&r->x);
-	return rc;
-}
-
-/* ---- the whole ------------------------------------------------------------------------------ */
-
-static int set_var(struct run *r, struct jframe *f, const struct jinja_var *var)
-{
-	struct jval v, item_of, text;
-	json_t *part;
-	size_t i;
-	if (!var->v)
-		return 0;
-	if (!var->each) {
-		TRY(jx_from_json(&r->x, var->v, var->source, &v));
-		return frame_set(r, f, var->name, v);
-	}
-	TRY(jl_new(&r->x, &v));
-	json_array_foreach(var->v, i, part)
-	{
-		TRY(jx_from_json(&r->x, part, (uint16_t)(var->source + i), &item_of));
-		if (var->plain && item_of.k == J_DICT && jd_find(item_of.d, var->plain, &text) &&
-		    text.k == J_STR)
-			((struct jstr *)text.s)->all = 0;
-		TRY(jl_add(&r->x, v.l, item_of));
-	}
-	return frame_set(r, f, var->name, v);
-}
-
-int jinja_render(const struct jinja *j, const struct jinja_var *var, size_t nvar,
-		 struct jinja_text *out, struct err *e)
-{
-	struct js_build b = { .t = *out };
-	struct run r = { .x = { .mem = ARENA_INIT, .line = 1, .e = e }, .out = &b };
-	struct jframe *root;
-	int rc;
-	TRYOUT(frame_new(&r, NULL, &root));
-	for (size_t i = 0; i < nvar; i++)
-		TRYOUT(set_var(&r, root, &var[i]));
-	TRYOUT(exec(&r, root, j->root));
-	rc = 0;
-out:
-	*out = b.t;
-	arena_release(&r.x.mem);
 	return rc;
 }

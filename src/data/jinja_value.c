@@ -239,6 +239,7 @@ static int more(struct jx *x, struct jval **v, size_t n, size_t *cap)
 int jl_add(struct jx *x, struct jlist *l, struct jval v)
 {
 	TRY(more(x, &l->v, l->n, &l->cap));
+	x->odd = x->odd || v.k >= J_SPACE;
 	l->v[l->n++] = v;
 	return 0;
 }
@@ -270,6 +271,7 @@ int jd_set(struct jx *x, struct jdict *d, struct jval key, struct jval v)
 {
 	size_t i;
 	int rc = find(x, d, key, &i);
+	x->odd = x->odd || v.k >= J_SPACE;
 	if (rc < 0)
 		return rc;
 	if (!rc) {
@@ -400,7 +402,8 @@ const char *jx_kind(struct jval v)
 					     [J_SPACE] = "a namespace",
 					     [J_MACRO] = "a macro",
 					     [J_CALL] = "a function",
-					     [J_LOOP] = "the loop" };
+					     [J_LOOP] = "the loop",
+					     [J_TURNS] = "a list" };
 	return names[v.k];
 }
 

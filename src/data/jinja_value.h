@@ -27,6 +27,7 @@ enum jkind {
 	J_MACRO, /* p: struct jmacro of jinja_run.c */
 	J_CALL,  /* p: struct jmethod: a function of this file's users, with its object */
 	J_LOOP,  /* p: struct jloop of jinja_run.c */
+	J_TURNS, /* i: the turns of a conversation from this one on (jinja_run.h) */
 };
 
 struct jstr {
@@ -60,6 +61,7 @@ struct jlist {
 struct jdict {
 	struct jval *key, *v;
 	size_t n, cap, vcap;
+	struct jdict *space; /* a namespace: the one made before it */
 };
 
 struct jmethod {
@@ -80,6 +82,8 @@ struct jx {
 	uint64_t used, steps;
 	unsigned depth;
 	unsigned line; /* of the template, for messages */
+	bool odd;      /* a namespace, a macro, a function or a loop is in a list or a dict */
+	struct jdict *spaces; /* the namespace made last */
 	struct err *e;
 };
 
