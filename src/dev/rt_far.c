@@ -81,10 +81,10 @@ static uint32_t get(const uint32_t *v) { return __atomic_load_n(v, __ATOMIC_ACQU
 static void set(uint32_t *v, uint32_t x) { __atomic_store_n(v, x, __ATOMIC_RELEASE); }
 
 /* Of the driver: handles go from one to the same. And of what this program puts into such messages,
- * which an older one would read as numbers: sums of gradients. */
+ * which an older one would read as numbers: sums of gradients (1 direct, 2 by ring and tree). */
 static uint32_t kind_of(const struct rt *c)
 {
-	enum { WHAT = 1 };
+	enum { WHAT = 2 };
 	return WHAT << 24 | (c->v->rtc == RTC_NVRTC ? 1u : 2u) << 16 | (uint32_t)c->major;
 }
 
@@ -300,7 +300,7 @@ void rt_far_free(struct rt *c, struct rt_far *f, bool well)
 {
 	if (f && f->open && well)
 		c->f->ipc_close(f->open);
-	if (f && f->said)
+	if (f && f->said && (well || !f->open)) /* a lost card has it open until the process ends */
 		set(&f->note->closed, 1);
 	mem_free(f);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c - see reduce.h: segments, and what all rows need. */
+/* reduce.c - see reduce.h: segments, and what all rows need of them. */
 #include "sched/reduce.h"
 
 #include "base/err.h"
-#include "base/mem.h"
-
-#include <string.h>
 
 enum {
 	SEGMENT = 1 << 18,   /* numbers: 1 MiB */
@@ -14,14 +11,6 @@ enum {
 	PARTS = 16,          /* of a chunk's gradients, at most */
 	PART_BYTES = 8 << 20 /* of a part, at least */
 };
-
-float *reduce_room(struct reduction *r, int room, size_t count, struct err *e)
-{
-	if (mem_grow(&r->room[room].p, &r->room[room].cap, count ? count : 1, sizeof(float)))
-		return r->room[room].p;
-	err_nomem(e, count * sizeof(float), "the sum of gradients");
-	return NULL;
-}
 
 static size_t segment_size(const struct reduction *r)
 {
@@ -64,56 +53,57 @@ size_t reduce_receives(const struct reduction *r)
 	return (all < most ? all : most) * r->how->receives(r);
 }
 
-/* The numbers of a segment of the k-th own term, piece after piece. */
-static int own_numbers(struct reduction *r, size_t segment, int k, float *v, struct err *e)
+/* How many numbers the pieces from *p_p on have whose numbers follow each other in the array, and
+ * where these begin; *p_p goes to the last of them. */
+static size_t pieces_together(const struct reduction *r, size_t segment, int *p_p, int end,
+			      size_t *first_p)
 {
-	for (int p = 0; p < r->n; p++) {
-		size_t first, some = reduce_piece(r, segment, p, &first), q;
-		while (p + 1 < r->n) { /* pieces that follow each other are one */
-			const size_t more = reduce_piece(r, segment, p + 1, &q);
-			if (more && q != first + some)
-				break;
-			some += more;
-			p++;
-		}
-		if (some)
-			TRY(r->io.own(r->io.ctx, (size_t)k, first, some, v, e));
-		v += some;
+	size_t some = reduce_piece(r, segment, *p_p, first_p), q;
+	for (; *p_p + 1 < end; ++*p_p) {
+		const size_t more = reduce_piece(r, segment, *p_p + 1, &q);
+		if (more && q != *first_p + some)
+			break;
+		some += more;
 	}
-	return 0;
+	return some;
 }
 
-float *reduce_kept(struct reduction *r, size_t segment, struct err *e)
+int reduce_own_sum(struct reduction *r, size_t segment, int from, int end, struct reduce_at to,
+		   int other, struct err *e)
 {
-	return reduce_room(r, (int)(segment % REDUCE_KEPT), reduce_place_at(r, segment, r->n), e);
-}
-
-int reduce_own_sum(struct reduction *r, size_t segment, float *v, struct err *e)
-{
-	const size_t count = reduce_place_at(r, segment, r->n);
-	float *term = v;
-	memset(v, 0, count * sizeof *v);
+	const size_t count = reduce_place_at(r, segment, end) - reduce_place_at(r, segment, from);
+	struct reduce_at term = to;
+	bool any = !count;
 	for (int i = 0; i < r->terms->n; i++) {
 		const int k = reduce_own_term(r, i);
 		if (k < 0)
 			continue;
-		TRY(own_numbers(r, segment, k, term, e));
-		for (size_t j = 0; term != v && j < count; j++)
-			v[j] += term[j];
-		term = reduce_room(r, REDUCE_OTHER, count, e);
-		if (!term)
-			return e->code;
+		any = true;
+		if (k > 0) {
+			term = (struct reduce_at){ other, 0 };
+			TRY(reduce_room(r, other, count, e));
+		}
+		struct reduce_at v = term;
+		for (int p = from; p < end; p++) {
+			size_t first, some = pieces_together(r, segment, &p, end, &first);
+			if (some)
+				TRY(reduce_own(r, k, first, some, v, e));
+			v.at += some;
+		}
+		if (k > 0)
+			TRY(reduce_add(r, to, term, count, e));
 	}
-	return 0;
+	return any ? 0 : reduce_clear(r, to, count, e);
 }
 
-int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e)
+int reduce_result(struct reduction *r, size_t segment, int from, int end, struct reduce_at v,
+		  struct err *e)
 {
-	for (int p = 0; p < r->n; p++) {
+	for (int p = from; p < end; p++) {
 		size_t first, some = reduce_piece(r, segment, p, &first);
 		if (some && (!r->cut || p == r->me))
-			TRY(r->io.result(r->io.ctx, first, some, v, e));
-		v += some;
+			TRY(reduce_take(r, first, some, v, e));
+		v.at += some;
 	}
 	return 0;
 }
@@ -209,25 +199,7 @@ int reduce_parts(double bytes, int64_t layers)
 	return n < 1 ? 1 : n < most ? (int)n : most;
 }
 
-void reduce_round(const struct reduction *r, float *v, size_t count)
-{
-	if (r->io.round)
-		r->io.round(r->io.ctx, v, count);
-}
-
 int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, struct err *e)
 {
 	return count ? r->io.has(r->io.ctx, place, number, e) : 1;
-}
-
-void reduce_release(struct reduction *r)
-{
-	mem_free(r->part);
-	r->part = NULL;
-	r->part_cap = 0;
-	for (int i = 0; i < REDUCE_ROOMS; i++) {
-		mem_free(r->room[i].p);
-		r->room[i].p = NULL;
-		r->room[i].cap = 0;
-	}
 }

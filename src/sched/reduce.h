@@ -27,6 +27,7 @@
 
 struct err;
 struct reduction;
+struct reduce_there;
 
 /* What a reduction works on and with; for tests it is not a worker. */
 struct reduce_io {
@@ -47,20 +48,32 @@ struct reduce_io {
 	int (*all_send)(void *ctx, const float *v, size_t count, struct err *e);
 	int (*all_has)(void *ctx, struct err *e);
 	int (*all_receive)(void *ctx, float *v, size_t count, struct err *e);
-	/* MAY be NULL: rows that can use it add on the device. */
+	/* MAY be NULL: rows add on the device, but for collective ones. */
 	const struct reduce_there *there;
 };
 
-/* The numbers of this member are on a device that moves them to and from links itself (dev/pin.h),
- * between cards of one machine from card to card. Messages and bits are the same as without. Rooms
- * on the device have numbers from 0. */
+/* Where numbers are: the at-th number of a room and those behind it. Rooms have numbers from 0. */
+struct reduce_at {
+	int room;
+	size_t at;
+};
+
+/* The rooms and the numbers of this member are on a device that adds, and that moves numbers to and
+ * from links itself (dev/pin.h), between cards of one machine from card to card. Messages, their
+ * order and bits are the same as without, so members with and without can be in one group. */
 struct reduce_there {
-	int (*own)(void *ctx, size_t k, size_t first, size_t count, int room, struct err *e);
-	int (*result)(void *ctx, size_t first, size_t count, int room, struct err *e);
-	int (*send)(void *ctx, int place, uint32_t number, int room, size_t count, struct err *e);
-	int (*receive)(void *ctx, int place, uint32_t number, int room, size_t count,
+	/* Makes a room for `count` numbers; what was in it may be lost. */
+	int (*room)(void *ctx, int room, size_t count, struct err *e);
+	int (*own)(void *ctx, size_t k, size_t first, size_t count, struct reduce_at to,
+		   struct err *e);
+	int (*result)(void *ctx, size_t first, size_t count, struct reduce_at from, struct err *e);
+	int (*send)(void *ctx, int place, uint32_t number, struct reduce_at from, size_t count,
+		    struct err *e);
+	int (*receive)(void *ctx, int place, uint32_t number, struct reduce_at to, size_t count,
 		       struct err *e);
-	int (*add)(void *ctx, int to, int from, size_t count, struct err *e);
+	int (*add)(void *ctx, struct reduce_at to, struct reduce_at from, size_t count,
+		   struct err *e);
+	int (*clear)(void *ctx, struct reduce_at to, size_t count, struct err *e); /* zeros */
 };
 
 /* What a row needs to say how long it takes (plan/sum_time.h fills it in). Times are seconds, bytes
@@ -107,10 +120,6 @@ const struct reducer *reducer_find(const char *name);
  * suits. */
 const struct reducer *reducer_default(enum sum_order o, int largest, bool collective);
 
-/* Rooms for numbers, kept from call to call. A segment has one of the first two from its first
- * phase to its last. */
-enum { REDUCE_KEPT = 2, REDUCE_AHEAD = REDUCE_KEPT, REDUCE_OTHER, REDUCE_ROOMS };
-
 struct reduction {
 	/* The caller's. */
 	const struct reducer *how;
@@ -125,12 +134,11 @@ struct reduction {
 	/* Private. */
 	size_t begun, period; /* segments */
 	uint32_t turn;        /* in this period */
-	float **part;         /* [terms] */
-	size_t part_cap;
-	struct {
+	struct reduce_room {
 		float *p;
 		size_t cap;
-	} room[REDUCE_ROOMS];
+	} * room; /* [rooms] of the host, kept from call to call */
+	size_t rooms, room_cap;
 };
 
 /* The sums of a round, by array of gradients: the numbers of their messages are
@@ -164,7 +172,7 @@ int reduce_advance(struct reduction *r, struct err *e);
 /* REDUCE: all of it. The next SEND_SUMS comes after reduce_reset(). */
 int reduce_finish(struct reduction *r, struct err *e);
 void reduce_reset(struct reduction *r);
-void reduce_release(struct reduction *r);
+void reduce_release(struct reduction *r); /* its rooms */
 
 /* The number of parts in which the gradients of the largest chunk of a group are summed: `layers`
  * layers with `bytes` of gradients each. */
@@ -172,17 +180,34 @@ int reduce_parts(double bytes, int64_t layers);
 
 /* For rows: 1 where the message is there or empty. */
 int reduce_has(struct reduction *r, int place, uint32_t number, size_t count, struct err *e);
-/* For rows: of a complete sum, before it is sent or used. */
-void reduce_round(const struct reduction *r, float *v, size_t count);
-/* For rows: memory for `count` numbers; of one of the rooms, or what a segment keeps. */
-float *reduce_room(struct reduction *r, int room, size_t count, struct err *e);
-float *reduce_kept(struct reduction *r, size_t segment, struct err *e);
-/* At v: this member's numbers of a segment, piece after piece, its terms added (0 without any).
- * Uses the room REDUCE_OTHER. */
-int reduce_own_sum(struct reduction *r, size_t segment, float *v, struct err *e);
-/* The sum of a segment is at v, piece after piece: what this member needs of it. */
-int reduce_result(struct reduction *r, size_t segment, const float *v, struct err *e);
+/* At `to`: this member's numbers of the pieces [from, end) of a segment, piece after piece, its
+ * terms added (0 without any), in rooms that were made. The room `other` is for the second term
+ * and those behind it. */
+int reduce_own_sum(struct reduction *r, size_t segment, int from, int end, struct reduce_at to,
+		   int other, struct err *e);
+/* The sum of pieces [from, end) of a segment is there, piece after piece: what this member needs of
+ * it. */
+int reduce_result(struct reduction *r, size_t segment, int from, int end, struct reduce_at v,
+		  struct err *e);
 /* The k-th own term in the order of the terms, or -1: term i belongs to another. */
 int reduce_own_term(const struct reduction *r, int i);
+
+/* For rows (reduce_room.c): rooms of the host, or of the device that adds. */
+int reduce_room(struct reduction *r, int room, size_t count, struct err *e);
+int reduce_own(struct reduction *r, int k, size_t first, size_t count, struct reduce_at to,
+	       struct err *e);
+int reduce_take(struct reduction *r, size_t first, size_t count, struct reduce_at from,
+		struct err *e);
+int reduce_send(struct reduction *r, int place, uint32_t number, struct reduce_at from,
+		size_t count, struct err *e);
+int reduce_receive(struct reduction *r, int place, uint32_t number, struct reduce_at to,
+		   size_t count, struct err *e);
+int reduce_add(struct reduction *r, struct reduce_at to, struct reduce_at from, size_t count,
+	       struct err *e);
+int reduce_clear(struct reduction *r, struct reduce_at to, size_t count, struct err *e);
+/* Of a complete sum, before it is sent or used. On a device there is nothing to round: float32. */
+void reduce_round(const struct reduction *r, struct reduce_at v, size_t count);
+/* Of a collective row, whose rooms are the host's. */
+float *reduce_numbers(const struct reduction *r, struct reduce_at v);
 
 #endif

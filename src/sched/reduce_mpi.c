@@ -19,6 +19,7 @@ static uint32_t no_messages(const struct reduction *r)
 }
 
 enum { GIVE, TAKE, PHASES };
+enum { SUM, OTHER }; /* rooms */
 
 static uint32_t phases(const struct reduction *r)
 {
@@ -35,15 +36,14 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
 	const size_t count = reduce_place_at(r, segment, r->n);
-	float *v = reduce_room(r, REDUCE_AHEAD, count, e);
-	if (!v)
-		return e->code;
+	const struct reduce_at v = { SUM, 0 };
+	TRY(reduce_room(r, SUM, count, e));
 	if (phase == GIVE) {
-		TRY(reduce_own_sum(r, segment, v, e));
-		return r->io.all_send(r->io.ctx, v, count, e);
+		TRY(reduce_own_sum(r, segment, 0, r->n, v, OTHER, e));
+		return r->io.all_send(r->io.ctx, reduce_numbers(r, v), count, e);
 	}
-	TRY(r->io.all_receive(r->io.ctx, v, count, e));
-	return reduce_result(r, segment, v, e);
+	TRY(r->io.all_receive(r->io.ctx, reduce_numbers(r, v), count, e));
+	return reduce_result(r, segment, 0, r->n, v, e);
 }
 
 /* The library takes what suits: for few numbers a tree, for many a ring. */

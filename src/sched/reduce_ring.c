@@ -18,9 +18,12 @@ static uint32_t steps(const struct reduction *r)
 }
 static uint32_t numbers(const struct reduction *r) { return steps(r) * LANES; }
 
+enum { SUM, GOT, OTHER /* rooms: of a piece, of a lane, of a piece */ };
+
 /* A message: a lane of a piece, in one step of a segment. */
 struct part {
-	size_t first, count; /* in the segment, piece after piece */
+	struct reduce_at v; /* where it is while the piece is in SUM */
+	size_t count;
 	uint32_t number;
 };
 
@@ -29,7 +32,8 @@ static struct part part_of(const struct reduction *r, size_t segment, uint32_t s
 {
 	size_t first, some = reduce_piece(r, segment, piece, &first), begin = some * lane / LANES,
 		      end = some * (lane + 1) / LANES;
-	return (struct part){ reduce_place_at(r, segment, piece) + begin, end - begin,
+	return (struct part){ { SUM, begin },
+			      end - begin,
 			      (uint32_t)segment * numbers(r) + step * LANES + (uint32_t)lane };
 }
 
@@ -40,25 +44,35 @@ static int piece_out(const struct reduction *r, uint32_t step)
 	return (r->me - turn + 2 * r->n) % r->n;
 }
 
-static int send_part(struct reduction *r, const struct part *p, const float *v, struct err *e)
+static int send_part(struct reduction *r, const struct part *p, struct err *e)
 {
-	return p->count ? r->io.send(r->io.ctx, (r->me + 1) % r->n, p->number, v + p->first,
-				     p->count, e)
-			: 0;
+	return p->count ? reduce_send(r, (r->me + 1) % r->n, p->number, p->v, p->count, e) : 0;
+}
+
+/* Makes SUM for a piece. */
+static int make_room(struct reduction *r, size_t segment, int piece, struct err *e)
+{
+	size_t first, some = reduce_piece(r, segment, piece, &first);
+	return some ? reduce_room(r, SUM, some, e) : 0;
+}
+
+/* In SUM: what this member has of a piece. */
+static int own_piece(struct reduction *r, size_t segment, int piece, struct err *e)
+{
+	return reduce_own_sum(r, segment, piece, piece + 1, (struct reduce_at){ SUM, 0 }, OTHER, e);
 }
 
 /* The first step needs nothing of the others. */
 static int begin(struct reduction *r, size_t segment, struct err *e)
 {
+	const int piece = piece_out(r, 0);
 	if (!steps(r)) /* alone */
 		return 0;
-	float *v = reduce_room(r, REDUCE_AHEAD, reduce_place_at(r, segment, r->n), e);
-	if (!v)
-		return e->code;
-	TRY(reduce_own_sum(r, segment, v, e));
+	TRY(make_room(r, segment, piece, e));
+	TRY(own_piece(r, segment, piece, e));
 	for (size_t lane = 0; lane < LANES; lane++) {
-		const struct part p = part_of(r, segment, 0, piece_out(r, 0), lane);
-		TRY(send_part(r, &p, v, e));
+		const struct part p = part_of(r, segment, 0, piece, lane);
+		TRY(send_part(r, &p, e));
 	}
 	return 0;
 }
@@ -81,34 +95,42 @@ static int ready(struct reduction *r, size_t segment, uint32_t step, struct err 
 	return rc;
 }
 
-/* A phase is a step. Between the steps of a segment its sums are in what it keeps. */
+/* A lane of the reduce-scatter: what has come of the sum, and this member's own. */
+static int add_part(struct reduction *r, const struct part *p, struct err *e)
+{
+	const struct reduce_at got = { GOT, 0 };
+	TRY(reduce_room(r, GOT, p->count, e));
+	TRY(reduce_receive(r, (r->me + r->n - 1) % r->n, p->number, got, p->count, e));
+	return reduce_add(r, p->v, got, p->count, e);
+}
+
+/* A phase is a step. A piece that is complete is taken at once: a member's own numbers of it were
+ * needed in an earlier step, or in this one. */
 static int phase(struct reduction *r, size_t segment, uint32_t s, struct err *e)
 {
-	const int before = (r->me + r->n - 1) % r->n, in = piece_in(r, s);
-	const bool gather = s >= (uint32_t)r->n - 1;
-	float *v = reduce_kept(r, segment, e), *got = NULL;
-	if (!v)
-		return e->code;
-	if (s == 0)
-		TRY(reduce_own_sum(r, segment, v, e));
-	if (!gather && !(got = reduce_room(r, REDUCE_OTHER, reduce_place_at(r, segment, r->n), e)))
-		return e->code;
+	const uint32_t half = (uint32_t)r->n - 1;
+	const int in = piece_in(r, s);
+	TRY(make_room(r, segment, in, e));
+	if (s < half || !half)
+		TRY(own_piece(r, segment, in, e));
 	for (size_t lane = 0; lane < LANES && s < steps(r); lane++) {
 		const struct part p = part_of(r, segment, s, in, lane);
-		if (p.count)
-			TRY(r->io.receive(r->io.ctx, before, p.number, gather ? v + p.first : got,
-					  p.count, e));
-		for (size_t j = 0; !gather && j < p.count; j++)
-			v[p.first + j] = got[j] + v[p.first + j];
-		if (s + 2 == (uint32_t)r->n) /* every member has added its own */
-			reduce_round(r, v + p.first, p.count);
+		if (!p.count)
+			continue;
+		TRY(s < half ? add_part(r, &p, e)
+			     : reduce_receive(r, (r->me + r->n - 1) % r->n, p.number, p.v, p.count,
+					      e));
+		if (s + 1 == half) /* every member has added its own */
+			reduce_round(r, p.v, p.count);
 		if (s + 1 == steps(r))
 			continue;
 		/* what came in is what goes out in the next step */
 		const struct part next = part_of(r, segment, s + 1, in, lane);
-		TRY(send_part(r, &next, v, e));
+		TRY(send_part(r, &next, e));
 	}
-	return s + 1 < steps(r) ? 0 : reduce_result(r, segment, v, e);
+	return s + 1 < half
+		       ? 0
+		       : reduce_result(r, segment, in, in + 1, (struct reduce_at){ SUM, 0 }, e);
 }
 
 static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)

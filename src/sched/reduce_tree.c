@@ -53,48 +53,48 @@ static int ready(struct reduction *r, size_t segment, uint32_t phase, struct err
 	return rc;
 }
 
-static int go_up(struct reduction *r, size_t segment, struct err *e)
+enum { SUM, GOT, OTHER }; /* rooms */
+
+/* To those below, and what this member needs of it. */
+static int hand_down(struct reduction *r, size_t segment, size_t count, struct err *e)
+{
+	const struct reduce_at sum = { SUM, 0 };
+	for (int s = span_of(r->me, r->n) / 2; s > 0; s /= 2)
+		if (r->me + s < r->n)
+			TRY(reduce_send(r, r->me + s, (uint32_t)segment * 2 + 1, sum, count, e));
+	return reduce_result(r, segment, 0, r->n, sum, e);
+}
+
+/* The sum is complete at place 0, which hands it down at once. */
+static int go_up(struct reduction *r, size_t segment, size_t count, struct err *e)
 {
 	const int span = span_of(r->me, r->n);
 	const uint32_t number = (uint32_t)segment * 2;
-	const size_t count = reduce_place_at(r, segment, r->n);
-	float *v = reduce_kept(r, segment, e);
-	if (!v)
-		return e->code;
-	TRY(reduce_own_sum(r, segment, v, e));
-	float *got = reduce_room(r, REDUCE_OTHER, count, e);
-	if (!got)
-		return e->code;
+	const struct reduce_at sum = { SUM, 0 }, got = { GOT, 0 };
+	TRY(reduce_own_sum(r, segment, 0, r->n, sum, OTHER, e));
 	for (int s = 1; s < span && r->me + s < r->n; s *= 2) {
-		TRY(r->io.receive(r->io.ctx, r->me + s, number, got, count, e));
-		for (size_t j = 0; j < count; j++)
-			v[j] += got[j];
+		TRY(reduce_room(r, GOT, count, e));
+		TRY(reduce_receive(r, r->me + s, number, got, count, e));
+		TRY(reduce_add(r, sum, got, count, e));
 	}
-	return r->me ? r->io.send(r->io.ctx, r->me - span, number, v, count, e) : 0;
-}
-
-static int go_down(struct reduction *r, size_t segment, struct err *e)
-{
-	const int span = span_of(r->me, r->n);
-	const uint32_t number = (uint32_t)segment * 2 + 1;
-	const size_t count = reduce_place_at(r, segment, r->n);
-	float *v = reduce_kept(r, segment, e);
-	if (!v)
-		return e->code;
 	if (r->me)
-		TRY(r->io.receive(r->io.ctx, r->me - span, number, v, count, e));
-	else
-		reduce_round(r, v, count);
-	for (int s = span / 2; s > 0; s /= 2)
-		if (r->me + s < r->n)
-			TRY(r->io.send(r->io.ctx, r->me + s, number, v, count, e));
-	return reduce_result(r, segment, v, e);
+		return reduce_send(r, r->me - span, number, sum, count, e);
+	reduce_round(r, sum, count);
+	return hand_down(r, segment, count, e);
 }
 
-/* Between the two the sum is in what the segment keeps. */
 static int phase(struct reduction *r, size_t segment, uint32_t phase, struct err *e)
 {
-	return phase == UP ? go_up(r, segment, e) : go_down(r, segment, e);
+	const struct reduce_at sum = { SUM, 0 };
+	const size_t count = reduce_place_at(r, segment, r->n);
+	if (!count || (phase == DOWN && !r->me)) /* pieces of fewer numbers than segments */
+		return 0;
+	TRY(reduce_room(r, SUM, count, e));
+	if (phase == UP)
+		return go_up(r, segment, count, e);
+	TRY(reduce_receive(r, r->me - span_of(r->me, r->n), (uint32_t)segment * 2 + 1, sum, count,
+			   e));
+	return hand_down(r, segment, count, e);
 }
 
 static void seconds(const struct reduce_links *l, double *begin_s_p, double *finish_s_p)

@@ -141,25 +141,3 @@ int sum_with(const struct sum_terms *t, int (*add)(void *ctx, int to, int from, 
 		TRY(add(ctx, 0, i, e));
 	return 0;
 }
-
-struct numbers {
-	float *const *v;
-	size_t count;
-};
-
-static int add_here(void *ctx, int to, int from, struct err *e)
-{
-	const struct numbers *n = ctx;
-	float *const sum = n->v[to];
-	const float *const other = n->v[from];
-	(void)e;
-	for (size_t i = 0; i < n->count; i++)
-		sum[i] += other[i];
-	return 0;
-}
-
-void sum_add(const struct sum_terms *t, float *const *v, size_t count)
-{
-	struct numbers n = { v, count };
-	sum_with(t, add_here, &n, NULL); /* it never fails */
-}

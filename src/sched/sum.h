@@ -48,9 +48,8 @@ void sum_terms_release(struct sum_terms *t);
  * place[i] runs microbatch i; NULL: this member runs all. */
 int sum_held(const int *place, int microbatches, int me);
 
-/* v[i] are `count` numbers of term i; leaves their sum at v[0], and changes the others. */
-void sum_add(const struct sum_terms *t, float *const *v, size_t count);
-/* The same with numbers that are elsewhere: `add` adds those of term `from` to those of `to`. */
+/* Leaves the sum of all terms with term 0, and changes the others: `add` adds the numbers of term
+ * `from` to those of term `to`. */
 int sum_with(const struct sum_terms *t, int (*add)(void *ctx, int to, int from, struct err *e),
 	     void *ctx, struct err *e);
 

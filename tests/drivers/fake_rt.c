@@ -26,6 +26,7 @@
  *   noregister    no memory of the host's is registered
  *   noipc  ipcrefused  ipcwrong  memory has no handles for other processes, cannot be opened by
  *                 them, other bytes are read there
+ *   ipclost=N     the Nth copy from another process's memory never ends, and the card is lost
  *   volta         the CUDA compiler makes code for sm_70 too
  *   compile  noalgo  noblas
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
@@ -42,9 +43,11 @@
 #include "entry_sig.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -112,15 +115,12 @@ static int trouble(struct op *o, struct owner owner)
 		if (now_ms() - o->begun < slow)
 			return NOT_READY;
 	}
-	if (o->kind == LAUNCH && lost && o->number >= lost) {
+	if (o->lost || (o->kind == LAUNCH && lost && o->number >= lost)) {
 		if (owner.api == HIP)
 			abort();
-		sticky = ILLEGAL;
+		return sticky = ILLEGAL;
 	}
-	return o->kind != LAUNCH           ? OK
-	       : hang && o->number >= hang ? NOT_READY
-	       : lost && o->number >= lost ? ILLEGAL
-					   : OK;
+	return o->kind == LAUNCH && hang && o->number >= hang ? NOT_READY : OK;
 }
 
 static int run_until(struct stream *s, uint64_t at)
@@ -595,13 +595,15 @@ static int unlocked(int rc)
 	return rc;
 }
 
+static bool stays(void) { return sticky && (fault("lost", 0) || fault("ipclost", 0)); }
+
 #define BOTH(cuda, hip, params, call)                                                              \
 	EXPORT int cuda params;                                                                    \
 	EXPORT int cuda params                                                                     \
 	{                                                                                          \
 		locked();                                                                          \
 		api = CUDA;                                                                        \
-		return unlocked(sticky && fault("lost", 0) ? sticky : call);                       \
+		return unlocked(stays() ? sticky : call);                                          \
 	}                                                                                          \
 	EXPORT int hip params;                                                                     \
 	EXPORT int hip params                                                                      \

@@ -15,6 +15,7 @@ struct op {
 	const char *from;
 	size_t n;
 	bool wrong; /* other bytes arrive */
+	bool lost;  /* it never ends, and the card is gone */
 	unsigned value;
 	struct stream *stream; /* to wait for */
 	int lane, of;          /* of a graph: whose work it is, and whose is waited for */

@@ -20,14 +20,17 @@ struct err err;
 enum { JOB = 9, NUMBERS = 300007 /* of a sum at most */ };
 static float *gradients; /* [PASSES][NUMBERS] */
 
-/* Numbers of very different size, so that another order gives another sum. */
+/* Numbers of very different size, so that another order gives another sum; and -0, which is +0 only
+ * when zeros were added to it. */
 int sums_gradients(void **state)
 {
 	const struct rng_key key = { { 3, 5 } };
 	(void)state;
 	gradients = mem_array((size_t)PASSES * NUMBERS, sizeof *gradients);
 	for (size_t i = 0; gradients && i < (size_t)PASSES * NUMBERS; i++)
-		gradients[i] = rng_uniform(key, i, -1, 1) * ldexpf(1, (int)(i % 13));
+		gradients[i] = i % NUMBERS % 5 == 4
+				       ? -0.0f
+				       : rng_uniform(key, i, -1, 1) * ldexpf(1, (int)(i % 13));
 	return gradients ? 0 : -1;
 }
 
@@ -293,51 +296,75 @@ static int take_result(void *ctx, size_t first, size_t count, const float *v, st
 
 /* ---- in rooms ---- */
 
-/* NaN, so that a room that was made for less is noticed. */
-static float *make_room(struct member *m, int k, size_t count)
+/* Always a new one, of NaN: who counts on what was in it, or makes it for less, is noticed. */
+static int make_room(void *ctx, int k, size_t count, struct err *e)
 {
+	struct member *m = ctx;
 	assert_true(k >= 0 && k < PASSES);
 	mem_free(m->room[k]);
 	m->room[k] = mem_array(count, sizeof(float));
-	for (size_t i = 0; m->room[k] && i < count; i++)
+	m->made[k] = m->room[k] ? count : 0;
+	for (size_t i = 0; i < m->made[k]; i++)
 		m->room[k][i] = NAN;
-	return m->room[k];
+	return m->room[k] ? 0 : err_nomem(e, count * sizeof(float), "a room");
 }
 
-static int own_there(void *ctx, size_t k, size_t first, size_t count, int room, struct err *e)
+static float *in_room(const struct member *m, struct reduce_at v, size_t count)
 {
-	return own_numbers(ctx, k, first, count, make_room(ctx, room, count), e);
+	assert_true(v.at + count <= m->made[v.room]);
+	return m->room[v.room] + v.at;
 }
 
-static int result_there(void *ctx, size_t first, size_t count, int room, struct err *e)
+static int own_there(void *ctx, size_t k, size_t first, size_t count, struct reduce_at to,
+		     struct err *e)
 {
-	const struct member *m = ctx;
-	return take_result(ctx, first, count, m->room[room], e);
+	return own_numbers(ctx, k, first, count, in_room(ctx, to, count), e);
 }
 
-static int send_there(void *ctx, int place, uint32_t number, int room, size_t count, struct err *e)
+static int result_there(void *ctx, size_t first, size_t count, struct reduce_at from, struct err *e)
 {
-	const struct member *m = ctx;
-	return send_numbers(ctx, place, number, m->room[room], count, e);
+	return take_result(ctx, first, count, in_room(ctx, from, count), e);
 }
 
-static int receive_there(void *ctx, int place, uint32_t number, int room, size_t count,
+static int send_there(void *ctx, int place, uint32_t number, struct reduce_at from, size_t count,
+		      struct err *e)
+{
+	return send_numbers(ctx, place, number, in_room(ctx, from, count), count, e);
+}
+
+static int receive_there(void *ctx, int place, uint32_t number, struct reduce_at to, size_t count,
 			 struct err *e)
 {
-	return receive_numbers(ctx, place, number, make_room(ctx, room, count), count, e);
+	return receive_numbers(ctx, place, number, in_room(ctx, to, count), count, e);
 }
 
-static int add_there(void *ctx, int to, int from, size_t count, struct err *e)
+static int add_there(void *ctx, struct reduce_at to, struct reduce_at from, size_t count,
+		     struct err *e)
 {
-	const struct member *m = ctx;
+	float *sum = in_room(ctx, to, count);
+	const float *other = in_room(ctx, from, count);
 	(void)e;
 	for (size_t i = 0; i < count; i++)
-		m->room[to][i] += m->room[from][i];
+		sum[i] += other[i];
 	return 0;
 }
 
-static const struct reduce_there there = { own_there, result_there, send_there, receive_there,
-					   add_there };
+static int clear_there(void *ctx, struct reduce_at to, size_t count, struct err *e)
+{
+	(void)e;
+	memset(in_room(ctx, to, count), 0, count * sizeof(float));
+	return 0;
+}
+
+static const struct reduce_there there = { make_room,     own_there, result_there, send_there,
+					   receive_there, add_there, clear_there };
+
+/* The first time nobody adds so, then every second member, then all, then every third. */
+static bool adds_there(const struct member *m)
+{
+	const uint64_t how = m->turn % 4;
+	return how == 2 || (how == 1 && m->me % 2) || (how == 3 && m->me % 3 == 0);
+}
 
 void *member_run(void *ctx)
 {
@@ -346,7 +373,7 @@ void *member_run(void *ctx)
 	struct reduction r = { .how = m->how,
 			       .io = { own_numbers, take_result, send_numbers, receive_numbers,
 				       NULL, has_numbers, m, send_all, has_all, receive_all,
-				       m->me % 2 ? &there : NULL },
+				       adds_there(m) ? &there : NULL },
 			       .terms = &m->terms,
 			       .me = m->me,
 			       .n = s->n,
@@ -424,6 +451,7 @@ void group_sum_once(struct group *g, const struct sums *s, const struct reducer 
 		m->how = how;
 		m->step = step;
 		m->delayed = delays;
+		m->turn = delays;
 		m->advances = (int)(delays % 5) * 3;
 		m->delays = rng_key(delays * 100 + (uint64_t)i);
 		m->delay_at = 0;

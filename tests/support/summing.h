@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* summing.h - members of a group as threads with links to each other, that add up by a row of
- * sched/reduce.def; sums travel in frames as between workers. Every second member adds up as one
- * with a card does, in rooms of its own (struct reduce_there). */
+ * sched/reduce.def; sums travel in frames as between workers. From sum to sum others of them add up
+ * as one with a card does, in rooms of its own (struct reduce_there). */
 #ifndef HS_TESTS_SUPPORT_SUMMING_H
 #define HS_TESTS_SUPPORT_SUMMING_H
 
@@ -49,6 +49,8 @@ struct member {
 	struct sum_terms terms;
 	float *result; /* [count] */
 	float *room[PASSES];
+	size_t made[PASSES]; /* numbers of each room */
+	uint64_t turn;       /* who adds there */
 	size_t results;
 	bool delayed;
 	int advances; /* before it finishes */
