@@ -192,7 +192,7 @@ int reduce_result(struct reduction *r, size_t segment, int from, int end, struct
 /* The k-th own term in the order of the terms, or -1: term i belongs to another. */
 int reduce_own_term(const struct reduction *r, int i);
 
-/* For rows (reduce_room.c): rooms of the host, or of the device that adds. */
+/* For rows (sum_rooms.c): rooms of the host, or of the device that adds. */
 int reduce_room(struct reduction *r, int room, size_t count, struct err *e);
 int reduce_own(struct reduction *r, int k, size_t first, size_t count, struct reduce_at to,
 	       struct err *e);

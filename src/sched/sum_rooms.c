@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce_room.c - see reduce.h: rooms for the numbers of a sum, and what a row does with them, on
+/* sum_rooms.c - see reduce.h: rooms for the numbers of a sum, and what a row does with them, on
  * the host or on the device that adds. */
 #include "sched/reduce.h"
 
