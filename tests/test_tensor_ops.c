@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_ops.c - every row of op.def: the gradients against finite differences, along random
- * directions, for inputs and parameters.
- *
- * With L = sum(g * y), backward gives dL/dx; along a direction d, (L(x + h d) - L(x - h d)) / 2h
- * must be <dL/dx, d>. Forward runs in float32, so h is large and the comparison relative to the
- * size of what is compared. A row of op.def without a case here fails. */
+ * directions, for inputs and parameters (support/op_bench.h). A row of op.def without a case here
+ * fails. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,81 +20,9 @@
 
 #include <cmocka.h>
 
-enum { N = 13, C = 34, R = 3, OUT = 22, H = 6, G = 2, D = 8, V = 37, TRAINED = 7 };
-static const float step_size = 2e-2f;
+#include "support/op_bench.h"
+
 static const double tolerance = 4e-3;
-
-struct bench {
-	struct dev *dev;
-	struct dmem mem, scratch;
-	struct arena host;
-	struct tape tape;
-	uint64_t key;
-	struct tensor *in[3]; /* differentiated inputs */
-	/* what the op was applied to: copies, because some ops overwrite their inputs */
-	struct tensor *used[3];
-	struct param *par[4]; /* differentiated parameters */
-	size_t nin, npar;
-	struct param store[4], frozen[3];
-	size_t nfrozen;
-	struct dev_ref ids, pos, freq, starts, rows, labels;
-	int (*build)(struct bench *b, struct tensor **y_p, struct err *e);
-};
-
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, e.msg);                                          \
-	} while (0)
-
-static void fill(struct bench *b, float *v, int64_t n, float size)
-{
-	struct rng_key k = rng_key(b->key++);
-	for (int64_t i = 0; i < n; i++)
-		v[i] = size * rng_normal(k, (uint64_t)i);
-}
-
-static struct tensor *new_input(struct bench *b, int ndim, const int64_t *dim)
-{
-	struct err e = { 0 };
-	struct tensor *t;
-	OK(tape_new(&b->tape, &b->mem, DT_F32, ndim, dim, &t, &e));
-	fill(b, (float *)((char *)t->at.buf->host + t->at.off), tensor_count(t), 1);
-	t->needs_grad = true;
-	return b->in[b->nin++] = t;
-}
-
-static struct param *new_param(struct bench *b, int ndim, int64_t rows, int64_t cols)
-{
-	struct err e = { 0 };
-	struct param *p = &b->store[b->npar];
-	const int64_t dim[2] = { rows, cols };
-	OK(param_init_plain(p, b->dev, "p", ndim, dim, DT_F32, true, &e));
-	float v[OUT * C * 2];
-	fill(b, v, param_count(p), 0.4f);
-	OK(param_upload_f32(p, 0, param_count(p), v, &e));
-	return b->par[b->npar++] = p;
-}
-
-static struct param *new_frozen(struct bench *b, int64_t rows, int64_t cols)
-{
-	struct err e = { 0 };
-	struct param *p = &b->frozen[b->nfrozen++];
-	float v[OUT * C * 2];
-	OK(param_init_plain(p, b->dev, "w", 2, (const int64_t[]){ rows, cols }, DT_F32, false, &e));
-	fill(b, v, param_count(p), 0.4f);
-	OK(param_upload_f32(p, 0, param_count(p), v, &e));
-	return p;
-}
-
-static struct dev_ref ints(struct bench *b, const int32_t *v, int64_t n)
-{
-	struct err e = { 0 };
-	struct dev_ref r;
-	OK(dmem_take(&b->mem, (size_t)n * 4, &r, &e));
-	OK(dev_upload(r, v, (size_t)n * 4, &e));
-	return r;
-}
 
 /* ---- one case per op: what goes in, and how it is applied ---- */
 
@@ -108,11 +33,11 @@ static int build_embed(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_embed(struct bench *b)
 {
-	new_param(b, 2, V, C);
+	bench_param(b, 2, V, C);
 	int32_t id[N];
 	for (int i = 0; i < N; i++)
 		id[i] = (i * 5) % 11; /* some rows twice, some never */
-	b->ids = ints(b, id, N);
+	b->ids = bench_ints(b, id, N);
 	b->build = build_embed;
 }
 
@@ -123,9 +48,9 @@ static int build_rmsnorm(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_rmsnorm(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_param(b, 1, C, 1);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_param(b, 1, C, 1);
 	b->build = build_rmsnorm;
 }
 
@@ -142,10 +67,10 @@ static void case_rope(struct bench *b)
 	struct err e = { 0 };
 	int32_t pos[N];
 	float freq[D / 2] = { 1, 0.3f, 0.1f, 0.01f };
-	new_input(b, 3, (const int64_t[]){ N, H, D });
+	bench_input(b, 3, (const int64_t[]){ N, H, D });
 	for (int i = 0; i < N; i++)
 		pos[i] = i % 7;
-	b->pos = ints(b, pos, N);
+	b->pos = bench_ints(b, pos, N);
 	OK(dmem_take(&b->mem, sizeof freq, &b->freq, &e));
 	OK(dev_upload(b->freq, freq, sizeof freq, &e));
 	b->build = build_rope;
@@ -162,12 +87,12 @@ static int build_linear(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_linear(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_param(b, 2, OUT, C);
-	new_param(b, 1, OUT, 1);
-	new_param(b, 2, R, C);
-	new_param(b, 2, OUT, R);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_param(b, 2, OUT, C);
+	bench_param(b, 1, OUT, 1);
+	bench_param(b, 2, R, C);
+	bench_param(b, 2, OUT, R);
 	b->build = build_linear;
 }
 
@@ -187,15 +112,15 @@ static void case_joined(struct bench *b)
 {
 	struct err e = { 0 };
 	struct param *w[3];
-	new_input(b, 2, (const int64_t[]){ N, C });
-	w[0] = new_frozen(b, OUT, C);
-	w[1] = new_frozen(b, 5, C);
-	w[2] = new_frozen(b, 9, C);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	w[0] = bench_frozen(b, OUT, C);
+	w[1] = bench_frozen(b, 5, C);
+	w[2] = bench_frozen(b, 9, C);
 	OK(param_join(w, 3, &e));
-	new_param(b, 2, R, C);
-	new_param(b, 2, OUT, R);
-	new_param(b, 2, 2, C);
-	new_param(b, 2, 9, 2);
+	bench_param(b, 2, R, C);
+	bench_param(b, 2, OUT, R);
+	bench_param(b, 2, 2, C);
+	bench_param(b, 2, 9, 2);
 	b->build = build_joined;
 }
 
@@ -207,11 +132,11 @@ static int build_attention(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_attention(struct bench *b)
 {
-	new_input(b, 3, (const int64_t[]){ N, H, D });
-	new_input(b, 3, (const int64_t[]){ N, G, D });
-	new_input(b, 3, (const int64_t[]){ N, G, D });
-	new_param(b, 1, H, 1);
-	b->starts = ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
+	bench_input(b, 3, (const int64_t[]){ N, H, D });
+	bench_input(b, 3, (const int64_t[]){ N, G, D });
+	bench_input(b, 3, (const int64_t[]){ N, G, D });
+	bench_param(b, 1, H, 1);
+	b->starts = bench_ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
 	b->build = build_attention;
 }
 
@@ -222,8 +147,8 @@ static int build_swiglu(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_swiglu(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_swiglu;
 }
 
@@ -234,8 +159,8 @@ static int build_swiglu_oss(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_swiglu_oss(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_swiglu_oss;
 }
 
@@ -246,8 +171,8 @@ static int build_geglu(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_geglu(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_geglu;
 }
 
@@ -258,8 +183,8 @@ static int build_add(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_add(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_add;
 }
 
@@ -273,7 +198,7 @@ static int build_columns(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_columns(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, 18 });
+	bench_input(b, 2, (const int64_t[]){ N, 18 });
 	b->build = build_columns;
 }
 
@@ -303,8 +228,8 @@ static void case_slice(struct bench *b)
 {
 	case_rope(b);
 	b->nin = 0;
-	new_input(b, 2, (const int64_t[]){ N, (H + 2 * G) * D });
-	b->starts = ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
+	bench_input(b, 2, (const int64_t[]){ N, (H + 2 * G) * D });
+	b->starts = bench_ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
 	b->build = build_slice;
 }
 
@@ -318,7 +243,7 @@ static int build_slice_gated(struct bench *b, struct tensor **y_p, struct err *e
 
 static void case_slice_gated(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, 18 });
+	bench_input(b, 2, (const int64_t[]){ N, 18 });
 	b->build = build_slice_gated;
 }
 
@@ -330,10 +255,10 @@ static int build_loss(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_loss(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_param(b, 2, V, C);
-	b->rows = ints(b, (const int32_t[]){ 0, 2, 3, 5, 8, 11, 12 }, TRAINED);
-	b->labels = ints(b, (const int32_t[]){ 1, 0, 36, 7, 7, 20, 3 }, TRAINED);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_param(b, 2, V, C);
+	b->rows = bench_ints(b, (const int32_t[]){ 0, 2, 3, 5, 8, 11, 12 }, TRAINED);
+	b->labels = bench_ints(b, (const int32_t[]){ 1, 0, 36, 7, 7, 20, 3 }, TRAINED);
 	b->build = build_loss;
 }
 
@@ -344,7 +269,7 @@ static int build_act(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_act(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_act;
 }
 
@@ -355,9 +280,9 @@ static int build_layernorm(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_layernorm(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_param(b, 1, C, 1);
-	new_param(b, 1, C, 1);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_param(b, 1, C, 1);
+	bench_param(b, 1, C, 1);
 	b->build = build_layernorm;
 }
 
@@ -368,9 +293,9 @@ static int build_batchnorm(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_batchnorm(struct bench *b)
 {
-	new_input(b, 3, (const int64_t[]){ 5, 3, 4 });
-	new_param(b, 1, 3, 1);
-	new_param(b, 1, 3, 1);
+	bench_input(b, 3, (const int64_t[]){ 5, 3, 4 });
+	bench_param(b, 1, 3, 1);
+	bench_param(b, 1, 3, 1);
 	b->build = build_batchnorm;
 }
 
@@ -384,9 +309,9 @@ static int build_concat(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_concat(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_param(b, 1, OUT, 1);
-	new_param(b, 1, OUT, 1);
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_param(b, 1, OUT, 1);
+	bench_param(b, 1, OUT, 1);
 	b->build = build_concat;
 }
 
@@ -397,7 +322,7 @@ static int build_dropout(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_dropout(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	b->build = build_dropout;
 }
 
@@ -410,8 +335,8 @@ static void case_mse(struct bench *b)
 {
 	struct err e = { 0 };
 	float target[N * OUT];
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	fill(b, target, N * OUT, 1);
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_fill(b, target, N * OUT, 1);
 	OK(dmem_take(&b->mem, sizeof target, &b->freq, &e));
 	OK(dev_upload(b->freq, target, sizeof target, &e));
 	b->build = build_mse;
@@ -425,10 +350,10 @@ static int build_xent(struct bench *b, struct tensor **y_p, struct err *e)
 static void case_xent(struct bench *b)
 {
 	int32_t label[N];
-	new_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	for (int i = 0; i < N; i++)
 		label[i] = i % 4 == 3 ? -100 : i;
-	b->labels = ints(b, label, N);
+	b->labels = bench_ints(b, label, N);
 	b->build = build_xent;
 }
 
@@ -440,9 +365,9 @@ static int build_conv2d(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_conv2d(struct bench *b)
 {
-	new_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
-	new_param(b, 2, 4, 2 * 3 * 2);
-	new_param(b, 1, 4, 1);
+	bench_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
+	bench_param(b, 2, 4, 2 * 3 * 2);
+	bench_param(b, 1, 4, 1);
 	b->build = build_conv2d;
 }
 
@@ -453,7 +378,7 @@ static int build_pool(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_pool(struct bench *b)
 {
-	new_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
+	bench_input(b, 4, (const int64_t[]){ 3, 2, 5, 4 });
 	b->build = build_pool;
 }
 
@@ -492,8 +417,8 @@ static int build_host(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_host(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, OUT });
-	new_param(b, 1, OUT - 1, 1);
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_param(b, 1, OUT - 1, 1);
 	b->build = build_host;
 }
 
@@ -544,13 +469,13 @@ static int build_route_sigmoid(struct bench *b, struct tensor **y_p, struct err 
 
 static void case_route_sigmoid(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, EXPERTS });
+	bench_input(b, 2, (const int64_t[]){ N, EXPERTS });
 	b->build = build_route_sigmoid;
 }
 
 static void case_route(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, EXPERTS });
+	bench_input(b, 2, (const int64_t[]){ N, EXPERTS });
 	b->build = build_route;
 }
 
@@ -576,7 +501,7 @@ static int build_permute(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_permute(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
+	bench_input(b, 2, (const int64_t[]){ N, C });
 	b->build = build_permute;
 }
 
@@ -594,11 +519,11 @@ static int build_grouped(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_grouped(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N, C });
-	new_param(b, 2, OUT, C);
-	new_param(b, 2, OUT, C);
-	new_param(b, 2, R, C);
-	new_param(b, 2, OUT, R);
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_param(b, 2, OUT, C);
+	bench_param(b, 2, OUT, C);
+	bench_param(b, 2, R, C);
+	bench_param(b, 2, OUT, R);
 	b->build = build_grouped;
 }
 
@@ -611,9 +536,9 @@ static int build_unpermute(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_unpermute(struct bench *b)
 {
-	new_input(b, 2, (const int64_t[]){ N * CHOSEN, C });
-	new_input(b, 2, (const int64_t[]){ N, CHOSEN });
-	new_input(b, 2, (const int64_t[]){ N, C });
+	bench_input(b, 2, (const int64_t[]){ N * CHOSEN, C });
+	bench_input(b, 2, (const int64_t[]){ N, CHOSEN });
+	bench_input(b, 2, (const int64_t[]){ N, C });
 	b->build = build_unpermute;
 }
 
@@ -654,144 +579,16 @@ static const struct {
 	{ "unpermute", case_unpermute, false },
 };
 
-/* ---- the check ---- */
-
-static float *host(struct dev_ref r) { return (float *)((char *)r.buf->host + r.off); }
-
-static int apply(struct bench *b, struct tensor **y_p, struct err *e)
-{
-	for (size_t i = 0; i < b->nin; i++) {
-		TRY(tape_new(&b->tape, &b->mem, DT_F32, b->in[i]->ndim, b->in[i]->dim, &b->used[i],
-			     e));
-		TRY(dev_copy(b->used[i]->at, b->in[i]->at, tensor_bytes(b->in[i]), e));
-		b->used[i]->needs_grad = true;
-	}
-	tape_reset(&b->tape);
-	return b->build(b, y_p, e);
-}
-
-/* L = sum(g*y) with fixed random g; the forward's memory is given back. */
-static double objective(struct bench *b, bool unit)
-{
-	struct err e = { 0 };
-	struct dmem_mark k = dmem_mark(&b->mem); /* the gradients lie below it */
-	struct tensor *y;
-	OK(apply(b, &y, &e));
-	double sum = 0;
-	struct rng_key g = rng_key(4711);
-	for (int64_t i = 0; i < tensor_count(y); i++)
-		sum += (unit ? 1.0 : (double)rng_normal(g, (uint64_t)i)) * (double)host(y->at)[i];
-	dmem_back(&b->mem, k);
-	return sum;
-}
-
-static void gradients(struct bench *b, bool unit)
-{
-	struct err e = { 0 };
-	struct tensor *y;
-	struct dev_ref seed;
-	struct rng_key g = rng_key(4711);
-	OK(apply(b, &y, &e));
-	OK(dmem_take(&b->scratch, tensor_bytes(y), &seed, &e));
-	for (int64_t i = 0; i < tensor_count(y); i++)
-		host(seed)[i] = unit ? 1 : rng_normal(g, (uint64_t)i);
-	OK(tape_seed(&b->tape, y, seed, &e));
-	OK(tape_backward(&b->tape, &e));
-}
-
-/* values moves along d by h; returns the largest relative disagreement over a few directions. */
-static double check(struct bench *b, float *value, const float *grad, int64_t n, bool unit)
-{
-	double worst = 0, norm = 0;
-	float *keep = mem_array((size_t)n, 4), *copy = mem_array((size_t)n, 4);
-	memcpy(keep, value, (size_t)n * 4);
-	memcpy(copy, grad, (size_t)n * 4);
-	for (int64_t i = 0; i < n; i++)
-		norm += (double)copy[i] * (double)copy[i];
-	for (int t = 0; t < 4; t++) {
-		struct rng_key d = rng_key(99 + (uint64_t)t);
-		double len = 0, dot = 0, l[2];
-		for (int64_t i = 0; i < n; i++)
-			len += pow((double)rng_normal(d, (uint64_t)i), 2);
-		float h = step_size / (float)sqrt(len);
-		for (int side = 0; side < 2; side++) {
-			for (int64_t i = 0; i < n; i++)
-				value[i] = keep[i] + (side ? -h : h) * rng_normal(d, (uint64_t)i);
-			l[side] = objective(b, unit);
-		}
-		for (int64_t i = 0; i < n; i++)
-			dot += (double)copy[i] * (double)rng_normal(d, (uint64_t)i);
-		double numeric = (l[0] - l[1]) / (2 * (double)h),
-		       err = fabs(numeric - dot) / (sqrt(norm) * sqrt(len / (double)n) + 1e-3);
-		if (!(err <= worst))
-			worst = err;
-	}
-	memcpy(value, keep, (size_t)n * 4);
-	mem_free(keep);
-	mem_free(copy);
-	return worst;
-}
-
-static void release(struct bench *b)
-{
-	for (size_t i = 0; i < b->npar; i++)
-		param_release(&b->store[i]);
-	for (size_t i = 0; i < b->nfrozen; i++)
-		param_release(&b->frozen[i]);
-	dmem_release(&b->mem);
-	dmem_release(&b->scratch);
-	arena_release(&b->host);
-	dev_close(b->dev);
-}
-
-static void open_bench(struct bench *b)
-{
-	struct err e = { 0 };
-	memset(b, 0, sizeof *b);
-	b->key = 1000;
-	OK(dev_open("cpu", &b->dev, &e));
-	dmem_init(&b->mem, b->dev, 1 << 20);
-	dmem_init(&b->scratch, b->dev, 1 << 20);
-	b->tape = (struct tape){ .dev = b->dev,
-				 .act = DT_F32,
-				 .mem = &b->mem,
-				 .scratch = &b->scratch,
-				 .host = &b->host,
-				 .record = true };
-}
-
 static void one_case(size_t c)
 {
 	struct bench b;
-	open_bench(&b);
+	bench_open(&b);
 	cases[c].make(&b);
-	gradients(&b, cases[c].unit_seed);
-	struct tensor *grad[3] = { 0 };
-	/* copies: the loss adds to its head's gradient in every forward */
-	float *pgrad[4] = { 0 };
-	for (size_t i = 0; i < b.nin; i++)
-		grad[i] = b.used[i]->grad;
-	for (size_t k = 0; k < b.npar; k++) {
-		pgrad[k] = mem_array((size_t)param_count(b.par[k]), 4);
-		memcpy(pgrad[k], b.par[k]->grad->host, (size_t)param_count(b.par[k]) * 4);
-	}
-	double worst = 0;
-	for (size_t i = 0; i < b.nin; i++) {
-		assert_non_null(grad[i]);
-		double err = check(&b, host(b.in[i]->at), host(grad[i]->at), tensor_count(b.in[i]),
-				   cases[c].unit_seed);
-		worst = err > worst || isnan(err) ? err : worst;
-	}
-	for (size_t i = 0; i < b.npar; i++) {
-		double err = check(&b, b.par[i]->value->host, pgrad[i], param_count(b.par[i]),
-				   cases[c].unit_seed);
-		mem_free(pgrad[i]);
-		worst = err > worst || isnan(err) ? err : worst;
-	}
+	const double worst = bench_check(&b, cases[c].unit_seed);
 	printf("%-10s largest relative error %.2e\n", cases[c].op, worst);
 	if (!(worst <= tolerance))
 		fail_msg("%s: gradient and finite difference disagree by %.3g", cases[c].op, worst);
-	release(&b);
+	bench_close(&b);
 }
 
 static void every_op_against_finite_differences(void **state)
@@ -809,157 +606,10 @@ static void every_op_against_finite_differences(void **state)
 	}
 }
 
-/* The parts of a joined op, as linear layers of their own, give the same numbers and gradients:
- * with dropout and without; plain, NF4, and plain weights that do not lie one behind the other. */
-static void joined_layers_are_the_layers(void **state)
-{
-	enum { ROWS = 20, IN = 32 };
-	(void)state;
-	for (int how = 0; how < 6; how++) {
-		struct err e = { 0 };
-		struct bench b;
-		struct param q[2], *both[2] = { &q[0], &q[1] };
-		struct joined_linear j = { .n = 2, .key = { 11, 12 } };
-		struct tensor *x, *y, *z[2];
-		struct dev_ref seed;
-		float w[ROWS * IN], kept[4][ROWS * IN], dx[N * IN];
-		open_bench(&b);
-		x = new_input(&b, 2, (const int64_t[]){ N, IN });
-		for (int i = 0; i < 2; i++) {
-			const int64_t dim[2] = { ROWS, IN };
-			uint8_t packed[ROWS * IN / 2];
-			float absmax[ROWS * IN / 64];
-			fill(&b, w, ROWS * IN, 1);
-			nf4_quantize(w, ROWS * IN, packed, absmax);
-			const struct nf4_parts parts = {
-				.packed = packed, .absmax = absmax, .code = nf4_code, .block = 64
-			};
-			if (how / 2 == 1)
-				OK(param_init_nf4(&q[i], b.dev, "q", dim, &parts, &e));
-			else
-				OK(param_init_plain(&q[i], b.dev, "q", 2, dim, DT_F32, false, &e));
-			if (how / 2 != 1)
-				OK(param_upload_f32(&q[i], 0, ROWS * IN, w, &e));
-			new_param(&b, 2, R + i, IN);
-			new_param(&b, 2, ROWS, R + i);
-			j.part[i] =
-				(struct linear_part){ .w = &q[i],
-						      .lora = { .a = b.par[2 * i],
-								.b = b.par[2 * i + 1],
-								.scale = 1.5f,
-								.dropout = how % 2 ? 0.25f : 0 } };
-		}
-		if (how / 2 == 2)
-			OK(param_join(both, 2, &e));
-		OK(dmem_take(&b.mem, N * 2 * ROWS * 4, &seed, &e));
-		fill(&b, host(seed), N * 2 * ROWS, 1);
-		OK(op_joined_apply(&b.tape, x, &j, &y, &e));
-		OK(tape_seed(&b.tape, y, seed, &e));
-		OK(tape_backward(&b.tape, &e));
-		memcpy(dx, host(x->grad->at), sizeof dx);
-		for (int k = 0; k < 4; k++) {
-			const size_t bytes = (size_t)param_count(b.par[k]) * 4;
-			memcpy(kept[k], b.par[k]->grad->host, bytes);
-			OK(dev_zero(DEV_REF(b.par[k]->grad, 0), bytes, &e));
-		}
-		tape_reset(&b.tape);
-		x->grad = NULL;
-		x->grad_written = false;
-		double worst = 0;
-		for (int i = 0; i < 2; i++) {
-			OK(op_linear_apply(&b.tape, x, &q[i], NULL, &j.part[i].lora, j.key[i], NULL,
-					   &z[i], &e));
-			struct dev_ref part;
-			OK(dmem_take(&b.mem, N * ROWS * 4, &part, &e));
-			for (int64_t r = 0; r < N; r++)
-				for (int64_t c = 0; c < ROWS; c++) {
-					const int64_t at = r * 2 * ROWS + i * ROWS + c;
-					host(part)[r * ROWS + c] = host(seed)[at];
-					worst = fmax(worst,
-						     fabs((double)host(y->at)[at] -
-							  (double)host(z[i]->at)[r * ROWS + c]));
-				}
-			OK(tape_seed(&b.tape, z[i], part, &e));
-		}
-		OK(tape_backward(&b.tape, &e));
-		for (int i = 0; i < N * IN; i++)
-			worst = fmax(worst, fabs((double)dx[i] - (double)host(x->grad->at)[i]));
-		for (int k = 0; k < 4; k++)
-			for (int64_t i = 0; i < param_count(b.par[k]); i++)
-				worst = fmax(worst,
-					     fabs((double)kept[k][i] -
-						  (double)((float *)b.par[k]->grad->host)[i]));
-		printf("joined %d: largest difference %.2e\n", how, worst);
-		if (!(worst <= 1e-4))
-			fail_msg("joined %d: differs by %.3g", how, worst);
-		for (int i = 0; i < 2; i++)
-			param_release(&q[i]);
-		release(&b);
-	}
-}
-
-/* A weight in NF4 gives the very product of its expanded numbers, both ways, whatever the panel
- * size. */
-static void nf4_weight_is_its_expansion(void **state)
-{
-	(void)state;
-	struct err e = { 0 };
-	struct bench b;
-	open_bench(&b);
-	for (int dq = 0; dq < 2; dq++) {
-		enum { ROWS = 130, COLS = 96 };
-		const int64_t dim[2] = { ROWS, COLS };
-		static float w[ROWS * COLS], x[N * ROWS];
-		uint8_t packed[ROWS * COLS / 2];
-		float absmax[ROWS * COLS / 64], absmax2[1], offset;
-		uint8_t absmax8[ROWS * COLS / 64];
-		struct param q, plain;
-		fill(&b, w, ROWS * COLS, 1);
-		fill(&b, x, N * ROWS, 1);
-		nf4_quantize(w, ROWS * COLS, packed, absmax);
-		nf4_quantize_absmax(absmax, ARRAY_LEN(absmax), absmax8, absmax2, &offset);
-		const struct nf4_parts parts = { .packed = packed,
-						 .absmax = dq ? NULL : absmax,
-						 .absmax8 = absmax8,
-						 .code = nf4_code,
-						 .code2 = nf4_code2(),
-						 .absmax2 = absmax2,
-						 .offset = offset,
-						 .block = NF4_BLOCK };
-		OK(param_init_nf4(&q, b.dev, "q", dim, &parts, &e));
-		OK(nf4_expand_host(&q, 0, ROWS, w, &e));
-		OK(param_init_plain(&plain, b.dev, "plain", 2, dim, DT_F32, false, &e));
-		OK(param_upload_f32(&plain, 0, ROWS * COLS, w, &e));
-		for (int back = 0; back < 2; back++) {
-			int64_t in = back ? ROWS : COLS, out = back ? COLS : ROWS;
-			struct dev_ref xr, y[2];
-			OK(dmem_take(&b.mem, N * ROWS * 4, &xr, &e));
-			OK(dev_upload(xr, x, (size_t)(N * in) * 4, &e));
-			for (int k = 0; k < 2; k++) {
-				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &e));
-				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back,
-						 y[k], xr, N, 0, DEV_NONE, &e));
-			}
-			double worst = 0;
-			for (int64_t i = 0; i < N * out; i++)
-				worst = fmax(worst,
-					     fabs((double)host(y[0])[i] - (double)host(y[1])[i]));
-			printf("double_quant %d back %d: largest difference %.2e\n", dq, back,
-			       worst);
-			assert_true(worst <= 1e-4);
-		}
-		param_release(&q);
-		param_release(&plain);
-	}
-	release(&b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_op_against_finite_differences),
-		cmocka_unit_test(joined_layers_are_the_layers),
-		cmocka_unit_test(nf4_weight_is_its_expansion),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_run.c - see jinja_run.h: executes a parsed template. Names are looked up in frames: a loop, a
- * macro and a block with a text of its own have one each, an `if` has none. */
+/* jinja_run.c - see jinja_run.h: executes a parsed template. Names are looked up in frames: a loop,
+ * a macro and a block with a text of its own have one each, an `if` has none. */
 #include "data/jinja_run.h"
 
 #include "data/jinja_filter.h"
