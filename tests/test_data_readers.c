@@ -24,9 +24,12 @@
 #define DIR "tests/golden/readers/"
 
 static const char *const files[] = {
-	"plain.parquet", "snappy.parquet", "gzip-v2.parquet",   "zstd.parquet",   "zstd-v2.parquet",
-	"delta.parquet", "nested.parquet", "nested-v2.parquet", "empty.parquet",  "long.parquet",
-	"other.parquet", "table.csv",      "table.tsv",         "lines.jsonl.gz", "lines.jsonl.zst",
+	"plain.parquet",      "snappy.parquet",       "gzip-v2.parquet",
+	"zstd.parquet",       "zstd-v2.parquet",      "delta.parquet",
+	"nested.parquet",     "nested-v2.parquet",    "empty.parquet",
+	"long.parquet",       "other.parquet",        "table.csv",
+	"table.tsv",          "lines.jsonl.gz",       "lines.jsonl.zst",
+	"tools-text.parquet", "tools-nested.parquet",
 };
 
 /* Rows that are the same; -1 when one is not. */

@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/readers/: small Parquet files of pyarrow in every codec, version and encoding
 that src/data/parquet.h reads, a table, packed JSONL, and beside each what Python reads from it
-(NAME.want, a JSON object a line). Needs pyarrow (and its zstd)."""
+(NAME.want, a JSON object a line). Needs pyarrow (and its zstd).
 
-import csv, gzip, json, os
+    readers.py          all
+    readers.py tools    tools*.parquet only: conversations with tools and calls, and beside each the
+                        same records as JSONL, where a turn has no key that it does not need"""
+
+import csv, gzip, json, os, sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -70,8 +74,58 @@ def parquet(name, table, **options):
     write(name + ".parquet", pq.read_table(path).to_pylist())
 
 
+def tool(name, about):
+    properties = {"place": {"type": "string", "description": "a city, ü"}}
+    parameters = {"type": "object", "properties": properties, "required": ["place"]}
+    function = {"name": name, "description": about, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def call(i, name, place):
+    return {"id": f"call{i:05}", "type": "function", "function": {"name": name, "arguments": place}}
+
+
+def talks(text):
+    """`text`: tools and the arguments of calls are JSON texts, as many published sets have them."""
+    pack = lambda v: json.dumps(v, ensure_ascii=False) if text else v
+    tools = [tool("weather", "The weather of a place."), tool("time", 'What "now" is there.')]
+    rows = []
+    for i in range(12):
+        place = ["Köln", 'A "b"', "日本"][i % 3]
+        turns = [{"role": "system", "content": "Be short."}] if i % 2 else []
+        turns.append({"role": "user", "content": f"How is it in {place}?"})
+        if i % 4 != 3:
+            calls = [call(i, "weather", pack({"place": place}))]
+            if i % 4 == 1:
+                calls.append(call(i + 50, "time", pack({"place": place})))
+            turns.append({"role": "assistant", "content": "", "tool_calls": calls})
+            for c in calls:
+                told = {"role": "tool", "content": '{"t": 21.5}', "name": c["function"]["name"]}
+                turns.append({**told, "tool_call_id": c["id"]})
+        turns.append({"role": "assistant", "content": f"21.5 °C in {place}"})
+        record = {"messages": turns}
+        if i % 4 != 3:
+            record["tools"] = pack(tools)
+        rows.append(record)
+    return rows
+
+
+def tools_files():
+    """In a column of structs a turn without a key has null there."""
+    for name, text in (("tools-text", True), ("tools-nested", False)):
+        rows = talks(text)
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table, os.path.join(OUT, name + ".parquet"), row_group_size=5)
+        write(name + ".parquet", table.to_pylist())
+        with open(os.path.join(OUT, name + ".jsonl"), "w") as f:
+            f.writelines(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
+    tools_files()
+    if sys.argv[1:] == ["tools"]:
+        return
     t = flat(60)
     parquet("plain", t, compression="none", use_dictionary=False)
     parquet("snappy", t, compression="snappy", row_group_size=25)

@@ -427,10 +427,11 @@ static int next_row(struct records *r, struct record *rec_p, struct err *e)
 
 static int next_parquet(struct records *r, struct record *rec_p, struct err *e)
 {
-	*rec_p = (struct record){ .line = 1 };
-	int rc = parquet_next(r->parquet, &rec_p->text, &rec_p->n, e);
-	if (rc > 0)
-		rec_p->number = ++r->number;
+	const char *text;
+	size_t n;
+	int rc = parquet_next(r->parquet, &text, &n, e);
+	if (rc > 0) /* at the end the last one stays, as in other forms */
+		*rec_p = (struct record){ .text = text, .n = n, .line = 1, .number = ++r->number };
 	return rc;
 }
 
