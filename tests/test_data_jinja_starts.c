@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The texts of the first turns of a conversation that jinja_starts_text() gives are those that
- * rendering these turns alone gives, byte for byte, and its errors are those; how much is
- * written anew, for templates written in the usual ways; and a chat of many turns is encoded the same.
- * With an argument: another file of scripts/golden/jinja.py. */
+ * rendering these turns alone gives, byte for byte, and its errors are those; how much is written
+ * anew, for templates written in the usual ways; and a chat of many turns is encoded the same. With
+ * an argument: another file of scripts/golden/jinja.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
