@@ -19,6 +19,7 @@
 #include "support/tensors.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,42 @@ static void test_warm(void **state)
 	dev_close(d);
 }
 
+/* Products are cut into blocks for the number of threads: each is right, and as exact. */
+static void test_threads(void **state)
+{
+	(void)state;
+	static const struct shape some[] = {
+		{ 512, 960, 576 },  { 700, 48, 576 },  { 530, 16, 577 },  { 512, 576, 16 },
+		{ 16, 576, 2048 },  { 576, 16, 2048 }, { 128, 3500, 96 }, { 128, 576, 6000 },
+		{ 37, 311, 515 },   { 24, 768, 1024 }, { 300, 50, 700 },  { 6, 333, 257 },
+		{ 513, 1031, 127 },
+	};
+	static const enum dtype pairs[][2] = { { DT_F32, DT_F32 },
+					       { DT_BF16, DT_BF16 },
+					       { DT_BF16, DT_F32 } };
+	static const int threads[] = { 1, 2, 3, 16 };
+	const int before = omp_get_max_threads();
+	int failed = 0;
+	for (size_t i = 0; i < ARRAY_LEN(threads) * ARRAY_LEN(pairs); i++) {
+		const enum dtype *p = pairs[i % ARRAY_LEN(pairs)];
+		struct err e = { 0 };
+		struct dev *d;
+		struct tensors ts;
+		omp_set_num_threads(threads[i / ARRAY_LEN(pairs)]);
+		assert_int_equal(dev_open("cpu", &d, &e), 0);
+		tensors_init(&ts, d, rng_fold(seed, i));
+		for (size_t s = 0; s < ARRAY_LEN(some); s++) {
+			const int how = (int)(s + i) % 4, odd = (int)(s + i / 4) % 2;
+			one(&ts, &some[s], how, odd ? 5 : 0, p[0], p[1], odd ? -0.5f : 1,
+			    how & 1 ? 1 : 0, false);
+		}
+		failed += ts.failed;
+		dev_close(d);
+	}
+	omp_set_num_threads(before);
+	assert_int_equal(failed, 0);
+}
+
 /* More shapes than the backend's cache holds. */
 static void test_many_shapes(void **state)
 {
@@ -431,9 +468,10 @@ int main(void)
 	const char *s = getenv("HS_SEED");
 	seed = s ? strtoull(s, NULL, 10) : (uint64_t)clock_wall();
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),       cmocka_unit_test(test_warm),
-		cmocka_unit_test(test_many_shapes),    cmocka_unit_test(test_every_shape),
-		cmocka_unit_test(test_choice_is_kept), cmocka_unit_test(test_tiles_fit)
+		cmocka_unit_test(test_products),    cmocka_unit_test(test_warm),
+		cmocka_unit_test(test_threads),     cmocka_unit_test(test_many_shapes),
+		cmocka_unit_test(test_every_shape), cmocka_unit_test(test_choice_is_kept),
+		cmocka_unit_test(test_tiles_fit)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,26 +85,23 @@ static int cpu_open(struct dev *d, int index, struct err *e)
 	c->isa = best_isa();
 	c->threads = os_cores("", omp_get_max_threads());
 	d->priv = c;
-	int rc = cpu_gemm_new(&c->gemm, e);
+	int rc = cpu_gemm_new(&c->gemm, c->threads, e);
 	if (rc < 0)
 		cpu_close(d);
 	return rc;
-}
-
-/* oneDNN makes its own teams; the number of threads belongs to the calling thread. */
-static void use_threads(const struct cpu *c)
-{
-	if (omp_get_max_threads() != c->threads)
-		omp_set_num_threads(c->threads);
 }
 
 static int cpu_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 {
 	struct cpu *c = d->priv;
 	struct dev_gemm in_place;
-	use_threads(c);
 	TRY(dev_gemm_in_place(d, g, &in_place, e));
-	return cpu_gemm_run(c, &in_place, e);
+	/* oneDNN shapes a primitive for as many threads as the calling thread may have: one. */
+	const int threads = omp_get_max_threads();
+	omp_set_num_threads(1);
+	const int rc = cpu_gemm_run(c, &in_place, e);
+	omp_set_num_threads(threads);
+	return rc;
 }
 
 #if defined(__x86_64__)
@@ -288,7 +285,6 @@ static int cpu_launch(struct dev *d, enum dev_kernel k, enum dtype t, const unio
 	if (!cpu_has(d, k, t))
 		return err_set(e, ERR_UNSUPPORTED, "cpu has no kernel %s for %s",
 			       dev_kernel_name(k), dtype_name(t));
-	use_threads(c);
 	return c->isa->kernel[k](c, t, args, e);
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cpu_gemm.c - see dev_cpu_gemm.h. All that differs between oneDNN 2 and 3 is in this file.
  *
- * A product of one shape is one oneDNN primitive. Primitives are kept in a table keyed by
- * everything that shaped them; it holds MAX_KEPT and gives up the least recently used, so that a
- * training step, which repeats its shapes, creates nothing once it is warm. Scratchpads are one
- * buffer for all primitives, because only one runs at a time. */
+ * A product is cut into blocks of C, and a block is one oneDNN primitive that one thread runs: by
+ * itself the library shares a product out among threads less well (docs/kernels.md), and then its
+ * sums depend on their number. Primitives are kept in a table keyed by everything that shaped them;
+ * it holds MAX_KEPT and gives up the least recently used, so that a training step, which repeats
+ * its shapes, creates nothing once it is warm. Each thread has one scratchpad for all of them. */
 #include "dev/dev_cpu_gemm.h"
 
 #include "base/err.h"
@@ -17,7 +18,19 @@
 enum {
 	FLAT_ROWS = 128, /* of A, and from so many bytes of B on: run_flat() */
 	FLAT_BYTES = 1024 * 1024,
+	FLAT_MOST = 8 << 20, /* bytes of C, which is written twice */
 	FLAT_DEPTH = 256
+};
+
+/* Of a block of C: rows or columns are a multiple of ALIGN. */
+enum {
+	ALIGN = 16,
+	FEW_ROWS = 512,
+	LEAST_ROWS = 64,
+	MOST_ROWS = 256,
+	LEAST_COLS = 96,
+	MOST_COLS = 3072,
+	WIDE = 8
 };
 
 #define MAX_KEPT 512
@@ -30,10 +43,15 @@ struct key {
 	float alpha, beta;
 };
 
+struct operands {
+	dnnl_memory_t a, b, c, pad;
+};
+
 struct entry {
 	struct key key;
 	dnnl_primitive_t prim;
-	dnnl_memory_t a, b, c, pad;
+	struct operands *of; /* of each thread */
+	int threads;
 	size_t pad_size;
 	struct entry *next;          /* of the bucket */
 	struct entry *newer, *older; /* by last use */
@@ -41,11 +59,12 @@ struct entry {
 
 struct cpu_gemm {
 	dnnl_engine_t engine;
-	dnnl_stream_t stream;
+	dnnl_stream_t *stream; /* of each thread */
+	int threads;
 	struct entry *bucket[BUCKETS];
 	struct entry *newest, *oldest;
 	int count;
-	void *pad; /* scratchpad */
+	char *pad; /* scratchpads, pad_size apart */
 	size_t pad_size;
 };
 
@@ -75,15 +94,23 @@ const char *cpu_gemm_version(void)
 	return text;
 }
 
-int cpu_gemm_new(struct cpu_gemm **g_p, struct err *e)
+int cpu_gemm_new(struct cpu_gemm **g_p, int threads, struct err *e)
 {
 	int rc = 0;
 	const char *what = "engine";
+	const size_t bytes = (size_t)threads * sizeof(dnnl_stream_t);
 	struct cpu_gemm *g = mem_zalloc(sizeof *g);
 	if (!g)
 		return err_nomem(e, sizeof *g, "matrix products");
+	g->stream = mem_zalloc(bytes);
+	if (!g->stream) {
+		rc = err_nomem(e, bytes, "matrix products");
+		goto out;
+	}
+	g->threads = threads;
 	DNN(dnnl_engine_create(&g->engine, dnnl_cpu, 0));
-	DNN(dnnl_stream_create(&g->stream, g->engine, dnnl_stream_default_flags));
+	for (int i = 0; i < threads; i++)
+		DNN(dnnl_stream_create(&g->stream[i], g->engine, dnnl_stream_default_flags));
 	*g_p = g;
 	return 0;
 out:
@@ -95,10 +122,13 @@ static void entry_free(struct entry *x)
 {
 	if (x->prim)
 		dnnl_primitive_destroy(x->prim);
-	dnnl_memory_t mem[] = { x->a, x->b, x->c, x->pad };
-	for (size_t i = 0; i < ARRAY_LEN(mem); i++)
-		if (mem[i])
-			dnnl_memory_destroy(mem[i]);
+	for (int t = 0; t < x->threads; t++) {
+		dnnl_memory_t mem[] = { x->of[t].a, x->of[t].b, x->of[t].c, x->of[t].pad };
+		for (size_t i = 0; i < ARRAY_LEN(mem); i++)
+			if (mem[i])
+				dnnl_memory_destroy(mem[i]);
+	}
+	mem_free(x->of);
 	mem_free(x);
 }
 
@@ -110,8 +140,10 @@ void cpu_gemm_free(struct cpu_gemm *g)
 		older = x->older;
 		entry_free(x);
 	}
-	if (g->stream)
-		dnnl_stream_destroy(g->stream);
+	for (int i = 0; i < g->threads; i++)
+		if (g->stream[i])
+			dnnl_stream_destroy(g->stream[i]);
+	mem_free(g->stream);
 	if (g->engine)
 		dnnl_engine_destroy(g->engine);
 	mem_free(g->pad);
@@ -145,8 +177,9 @@ static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
 {
 	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
 }
-static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
+static dnnl_status_t set_alpha(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float a)
 {
+	(void)at;
 	return dnnl_post_ops_append_eltwise(po, dnnl_eltwise_linear, a, 0.0f);
 }
 static dnnl_status_t append_sum(dnnl_post_ops_t po)
@@ -180,9 +213,12 @@ static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
 {
 	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
 }
-static dnnl_status_t append_alpha(dnnl_post_ops_t po, float a)
+/* As a scale: before a sum, a post-op that multiplies has only the slow reference code where rows
+ * of C lie apart. */
+static dnnl_status_t set_alpha(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float a)
 {
-	return dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, a, 0.0f);
+	(void)po;
+	return dnnl_primitive_attr_set_output_scales(at, 1, 0, &a);
 }
 static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f); }
 static dnnl_status_t set_handle(dnnl_memory_t m, void *p)
@@ -223,7 +259,7 @@ static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t
 	DNN(dnnl_primitive_attr_set_scratchpad_mode(at, dnnl_scratchpad_mode_user));
 	DNN(dnnl_post_ops_create(&po));
 	if (k->alpha != 1.0f)
-		DNN(append_alpha(po, k->alpha));
+		DNN(set_alpha(at, po, k->alpha));
 	if (k->beta != 0.0f)
 		DNN(append_sum(po));
 	DNN(dnnl_primitive_attr_set_post_ops(at, po));
@@ -253,19 +289,29 @@ static int entry_new(struct cpu_gemm *g, const struct key *k, struct entry **x_p
 	int rc = 0;
 	const char *what = "matrix product";
 	dnnl_primitive_desc_t pd = NULL;
+	const size_t bytes = (size_t)g->threads * sizeof(struct operands);
 	struct entry *x = mem_zalloc(sizeof *x);
 	if (!x)
 		return err_nomem(e, sizeof *x, "matrix products");
 	x->key = *k;
+	x->of = mem_zalloc(bytes);
+	if (!x->of) {
+		rc = err_nomem(e, bytes, "matrix products");
+		goto out;
+	}
+	x->threads = g->threads;
 	TRYOUT(pd_new(g, k, &pd, e));
 	DNN(dnnl_primitive_create(&x->prim, pd));
-	DNN(memory_new_in(&x->a, query_md(pd, dnnl_query_src_md), g->engine));
-	DNN(memory_new_in(&x->b, query_md(pd, dnnl_query_weights_md), g->engine));
-	DNN(memory_new_in(&x->c, query_md(pd, dnnl_query_dst_md), g->engine));
 	md_in pad = query_md(pd, dnnl_query_scratchpad_md);
 	x->pad_size = pad ? md_size(pad) : 0;
-	if (x->pad_size)
-		DNN(memory_new_in(&x->pad, pad, g->engine));
+	for (int t = 0; t < x->threads; t++) {
+		struct operands *o = &x->of[t];
+		DNN(memory_new_in(&o->a, query_md(pd, dnnl_query_src_md), g->engine));
+		DNN(memory_new_in(&o->b, query_md(pd, dnnl_query_weights_md), g->engine));
+		DNN(memory_new_in(&o->c, query_md(pd, dnnl_query_dst_md), g->engine));
+		if (x->pad_size)
+			DNN(memory_new_in(&o->pad, pad, g->engine));
+	}
 	*x_p = x;
 out:
 	if (pd)
@@ -350,34 +396,122 @@ static void clear(const struct dev_gemm *g)
 		memset((char *)at(g->c) + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
 }
 
+/* A product in blocks of C: rows by cols, fewer at the ends. */
+struct cut {
+	const struct dev_gemm *g;
+	struct cpu_gemm *lib;
+	char *to;
+	int64_t rows, cols, down, across; /* of a block; blocks */
+	struct entry *x[2][2];            /* of a block; [1]: of the last one, down and across */
+	dnnl_status_t status;
+};
+
+static int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
+
+/* How many of n go into a block: at most `most`, and as many blocks for each thread, but not fewer
+ * than `least`. */
+static int64_t block_of(int64_t n, int64_t most, int64_t least, int64_t threads)
+{
+	const int64_t want = parts_of(parts_of(n, most), threads) * threads,
+		      each = parts_of(n, want),
+		      whole = parts_of(each < least ? least : each, ALIGN) * ALIGN;
+	return whole < n ? whole : n;
+}
+
+/* Rows first: a block reads its rows of A once and writes whole rows of C, for which the library
+ * has its best code. Few rows stay together where B is much the larger, long or wide: each block of
+ * rows would bring all of it into another order. */
+static void shape_blocks(struct cut *u, int threads)
+{
+	const struct dev_gemm *g = u->g;
+	const bool few = g->m < FEW_ROWS && g->n >= threads * LEAST_COLS &&
+			 (g->n >= WIDE * g->m || g->k >= WIDE * g->n);
+	u->rows = few ? g->m : block_of(g->m, MOST_ROWS, LEAST_ROWS, threads);
+	u->down = parts_of(g->m, u->rows);
+	u->cols = u->down >= threads
+			  ? g->n
+			  : block_of(g->n, MOST_COLS, LEAST_COLS, parts_of(threads, u->down));
+	u->across = parts_of(g->n, u->cols);
+}
+
+static int find_entries(struct cut *u, struct err *e)
+{
+	const struct dev_gemm *g = u->g;
+	const int64_t m[2] = { u->rows, g->m - (u->down - 1) * u->rows },
+		      n[2] = { u->cols, g->n - (u->across - 1) * u->cols };
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 2; j++) {
+			struct key k = key_of(g);
+			k.m = m[i];
+			k.n = n[j];
+			TRY(lookup(u->lib, &k, &u->x[i][j], e));
+		}
+	return 0;
+}
+
+static int pads(struct cut *u, struct err *e)
+{
+	struct cpu_gemm *lib = u->lib;
+	size_t most = 0;
+	for (int i = 0; i < 4; i++) {
+		const size_t s = u->x[i / 2][i % 2]->pad_size;
+		most = s > most ? s : most;
+	}
+	most = (most + 4095) / 4096 * 4096;
+	if (most <= lib->pad_size)
+		return 0;
+	void *p = mem_aligned(64, most * (size_t)lib->threads);
+	if (!p)
+		return err_nomem(e, most * (size_t)lib->threads, "a matrix product");
+	mem_free(lib->pad);
+	lib->pad = p;
+	lib->pad_size = most;
+	return 0;
+}
+
+static dnnl_status_t run_block(const struct cut *u, int64_t i, int thread)
+{
+	const struct dev_gemm *g = u->g;
+	const int64_t down = i % u->down, across = i / u->down, row = down * u->rows,
+		      col = across * u->cols, size = (int64_t)dtype_size(g->ab_dtype);
+	const struct entry *x = u->x[down == u->down - 1][across == u->across - 1];
+	const struct operands *o = &x->of[thread];
+	dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, o->a },
+				   { DNNL_ARG_WEIGHTS, o->b },
+				   { DNNL_ARG_DST, o->c },
+				   { DNNL_ARG_SCRATCHPAD, o->pad } };
+	dnnl_status_t s = set_handle(o->a, (char *)at(g->a) + row * (g->ta ? 1 : g->lda) * size);
+	if (!s)
+		s = set_handle(o->b, (char *)at(g->b) + col * (g->tb ? g->ldb : 1) * size);
+	if (!s)
+		s = set_handle(o->c,
+			       u->to + (row * g->ldc + col) * (int64_t)dtype_size(g->c_dtype));
+	if (!s && o->pad)
+		s = set_handle(o->pad, u->lib->pad + u->lib->pad_size * (size_t)thread);
+	if (!s)
+		s = dnnl_primitive_execute(x->prim, u->lib->stream[thread], o->pad ? 4 : 3, args);
+	return s ? s : dnnl_stream_wait(u->lib->stream[thread]);
+}
+
+static void block_chunk(void *ctx, int64_t i, int thread)
+{
+	struct cut *u = ctx;
+	const dnnl_status_t s = run_block(u, i, thread);
+	if (s)
+		__atomic_store_n(&u->status, s, __ATOMIC_RELAXED);
+}
+
 /* By the library; its result goes to `to`. */
 static int run(struct cpu *c, const struct dev_gemm *g, void *to, struct err *e)
 {
 	int rc = 0;
 	const char *what = "matrix product";
-	const struct key k = key_of(g);
-	struct cpu_gemm *lib = c->gemm;
-	struct entry *x;
-	TRY(lookup(lib, &k, &x, e));
-	if (x->pad_size > lib->pad_size) {
-		void *p = mem_aligned(64, x->pad_size);
-		if (!p)
-			return err_nomem(e, x->pad_size, "a matrix product");
-		mem_free(lib->pad);
-		lib->pad = p;
-		lib->pad_size = x->pad_size;
-	}
-	DNN(set_handle(x->a, at(g->a)));
-	DNN(set_handle(x->b, at(g->b)));
-	DNN(set_handle(x->c, to));
-	if (x->pad)
-		DNN(set_handle(x->pad, lib->pad));
-	dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, x->a },
-				   { DNNL_ARG_WEIGHTS, x->b },
-				   { DNNL_ARG_DST, x->c },
-				   { DNNL_ARG_SCRATCHPAD, x->pad } };
-	DNN(dnnl_primitive_execute(x->prim, lib->stream, x->pad ? 4 : 3, args));
-	DNN(dnnl_stream_wait(lib->stream));
+	struct cut u = { .g = g, .lib = c->gemm, .to = to };
+	shape_blocks(&u, c->threads);
+	TRY(find_entries(&u, e));
+	TRY(pads(&u, e));
+	cpu_par(c, u.down * u.across, block_chunk, &u);
+	DNN(u.status);
 out:
 	return rc;
 }
@@ -388,7 +522,9 @@ out:
 static bool is_flat(const struct dev_gemm *g)
 {
 	return !g->ta && g->tb && g->beta == 0 && g->m <= FLAT_ROWS && g->n >= 4 * g->m &&
-	       g->k >= FLAT_DEPTH && (size_t)(g->n * g->k) * dtype_size(g->ab_dtype) >= FLAT_BYTES;
+	       g->k >= FLAT_DEPTH &&
+	       (size_t)(g->n * g->k) * dtype_size(g->ab_dtype) >= FLAT_BYTES &&
+	       (size_t)(g->m * g->n) * dtype_size(g->c_dtype) <= FLAT_MOST;
 }
 
 static int run_flat(struct cpu *c, const struct dev_gemm *g, struct err *e)

@@ -7,7 +7,7 @@
 
 struct cpu_gemm;
 
-int cpu_gemm_new(struct cpu_gemm **g_p, struct err *e);
+int cpu_gemm_new(struct cpu_gemm **g_p, int threads, struct err *e);
 void cpu_gemm_free(struct cpu_gemm *g); /* NULL is allowed */
 /* As dev_gemm() of dev.h; m and n are at least 1. */
 int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e);

@@ -16,7 +16,7 @@
 #define GIB 1073741824.0
 #define NF4_BYTES (0.5 + 1.0 / 64) /* a number of a matrix: 4 bits, and 8 for each block of 64 */
 #define MX_BYTES (0.5 + 1.0 / 32 + 1.0 / 2048) /* the same, of 32; and 32 for each 256 blocks */
-#define LOGITS_BYTES (24 << 20)                /* tensor/op_loss.c */
+#define LOGITS_BYTES (48 << 20)                /* tensor/op_loss.c */
 
 static int from_shape(const struct description *d, struct model_config *c, struct err *e)
 {

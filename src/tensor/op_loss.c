@@ -12,7 +12,7 @@
 #include "base/err.h"
 
 enum { ROWS, LABELS, HITS, WEIGHT }; /* r[] */
-enum { LOGITS_BYTES = 24 << 20, ROWS_LEAST = 128, ROWS_MOST = 1024 };
+enum { LOGITS_BYTES = 48 << 20, ROWS_LEAST = 128, ROWS_MOST = 1024 };
 
 static void shape(const struct tape *t, const struct op_args *a, struct tensor *y)
 {
