@@ -180,9 +180,10 @@ static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int6
 	const int64_t rows = fwd ? z->fwd_rows : z->bwd_rows,
 		      cols = fwd ? z->fwd_cols : z->bwd_cols, nc = z->wide / 16,
 		      per = loop(rows / 8), tile = lanes(cols * z->wide),
-		      scores =
-			      lanes(rows * cols) + over(rows * cols, GPU_LANES) * loop(over(d, 16)),
-		      top = fwd ? 2 * loop(cols) : 0,
+		      each = over(rows * cols, GPU_LANES), dot = loop(over(d, 16)),
+		      /* a lane's scores all at once, or one after the other */
+		      scores = each >= 4 ? dot + 2 * loop(each) : loop(each) + each * dot,
+		      top = fwd ? 2 * loop(over(cols, 4)) : 0,
 		      add = per + rows / 8 * ((fwd ? loop(nc) : 0) + loop(cols)),
 		      block = 2 * tile + scores + top + add,
 		      ends = loop(s) + 2 * lanes(rows * z->wide) + 2 * (per + rows / 8 * loop(nc));
