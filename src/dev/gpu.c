@@ -182,7 +182,7 @@ static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int6
 		      per = loop(rows / 8), tile = lanes(cols * z->wide),
 		      each = over(rows * cols, GPU_LANES), dot = loop(over(d, 16)),
 		      /* a lane's scores all at once, or one after the other */
-		      scores = each >= 4 ? dot + 2 * loop(each) : loop(each) + each * dot,
+		scores = each >= 4 ? dot + 2 * loop(each) : loop(each) + each * dot,
 		      top = fwd ? 2 * loop(over(cols, 4)) : 0,
 		      add = per + rows / 8 * ((fwd ? loop(nc) : 0) + loop(cols)),
 		      block = 2 * tile + scores + top + add,
