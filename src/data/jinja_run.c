@@ -30,12 +30,11 @@ static int eval_list(struct jrun *r, struct jframe *f, const struct jnode *n, st
 /* What was read is the same with `turns` turns or more. */
 static void needs(struct jrun *r, size_t turns) { r->need = turns > r->need ? turns : r->need; }
 
-/* The turns as any other list: what comes of it may depend on all of them. */
-static int as_list(struct jrun *r, struct jval *v)
+/* The turns as any other list. */
+static int list_of(struct jrun *r, struct jval *v)
 {
 	if (v->k != J_TURNS)
 		return 0;
-	needs(r, SIZE_MAX);
 	struct jlist *l = jx_alloc(&r->x, sizeof *l);
 	if (!l)
 		return r->x.e->code;
@@ -43,6 +42,14 @@ static int as_list(struct jrun *r, struct jval *v)
 	l->n = l->cap = r->turns.n - (size_t)v->i;
 	*v = (struct jval){ .k = J_LIST, .l = l };
 	return 0;
+}
+
+/* The same where what comes of it may depend on all of them. */
+static int as_list(struct jrun *r, struct jval *v)
+{
+	if (v->k == J_TURNS)
+		needs(r, SIZE_MAX);
+	return list_of(r, v);
 }
 
 static bool truth(struct jrun *r, struct jval v)
@@ -271,16 +278,13 @@ static int attribute(struct jrun *r, struct jval v, const char *name, struct jva
 
 static int item(struct jrun *r, struct jval v, struct jval key, struct jval *v_p)
 {
-	const size_t need = r->need;
-	if (v.k == J_TURNS) {
-		const bool ahead = key.k == J_INT && key.i >= 0;
-		const size_t left = r->turns.n - (size_t)v.i, first = (size_t)v.i;
-		TRY(as_list(r, &v));
-		if (ahead) { /* one that is not there is not there with fewer turns either */
-			r->need = need;
-			needs(r, (size_t)key.i < left ? first + (size_t)key.i + 1 : 0);
-		}
+	if (v.k == J_TURNS && key.k == J_INT && key.i >= 0) {
+		const size_t left = r->turns.n - (size_t)v.i, i = (size_t)key.i;
+		/* one that is not there is not there with fewer turns either */
+		needs(r, i < left ? (size_t)v.i + i + 1 : 0);
+		TRY(list_of(r, &v));
 	}
+	TRY(as_list(r, &v));
 	TRY(jx_item(&r->x, v, key, v_p));
 	if (v_p->k == J_UNDEF && key.k == J_STR && jinja_has_method(v.k, v_p->p ? v_p->p : ""))
 		return method(r, v_p->p, v, v_p);
@@ -422,11 +426,10 @@ static int test(struct jrun *r, struct jframe *f, const struct jnode *n, struct 
 	struct jval v;
 	bool yes;
 	TRY(eval(r, f, n->a, &v));
-	const size_t need = r->need;
-	TRY(as_list(r, &v));
 	if (!strcmp(n->name, "defined") || !strcmp(n->name, "undefined") ||
 	    !strcmp(n->name, "none") || !strcmp(n->name, "string"))
-		r->need = need; /* a list is a list */
+		TRY(list_of(r, &v)); /* a list is a list */
+	TRY(as_list(r, &v));
 	TRY(arguments(r, f, n, &a));
 	r->x.line = n->line;
 	TRY(jinja_test(&r->x, n->name, v, &a, &yes));
@@ -608,12 +611,10 @@ static int loop(struct jrun *r, struct jframe *f, const struct jnode *n)
 	TRY(eval(r, f, n->b, &over));
 	r->x.line = n->line;
 	if (over.k == J_TURNS && r->marks && f == r->root && !n->c) {
-		const size_t need = r->need;
 		state->marks = true;
 		state->first = (size_t)over.i;
 		TRY(jmarks_loop(r, n, state->first, &marks));
-		TRY(as_list(r, &over));
-		r->need = need;
+		TRY(list_of(r, &over));
 	}
 	TRY(as_list(r, &over));
 	TRY(jx_items(&r->x, over, &l));
@@ -629,7 +630,7 @@ int jrun_turns(struct jrun *r, const struct jnode *n, size_t first, size_t i)
 	struct jloop *state = jx_alloc(&r->x, sizeof *state);
 	if (!state)
 		return r->x.e->code;
-	TRY(as_list(r, &over));
+	TRY(list_of(r, &over));
 	state->l = over.l;
 	return loop_items(r, r->root, n, state, i, NULL);
 }
