@@ -12,11 +12,11 @@
 #include "base/mem.h"
 #include "file/model_file.h"
 #include "model/lora.h"
+#include "tensor/ops.h"
 
 #define GIB 1073741824.0
 #define NF4_BYTES (0.5 + 1.0 / 64) /* a number of a matrix: 4 bits, and 8 for each block of 64 */
 #define MX_BYTES (0.5 + 1.0 / 32 + 1.0 / 2048) /* the same, of 32; and 32 for each 256 blocks */
-#define LOGITS_BYTES (48 << 20)                /* tensor/op_loss.c */
 
 static int from_shape(const struct description *d, struct model_config *c, struct err *e)
 {
@@ -190,7 +190,7 @@ void describe_memory(const struct description *d, const struct profile *p,
 		     wide = k * F + (double)c->shared,
 		     all = T * ((6 * C + 2 * kv + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
-		     rows = fmin(fmax(floor(LOGITS_BYTES / (4.0 * (double)c->vocab)), 128), 1024);
+		     rows = (double)op_loss_rows(c->vocab);
 
 	x->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
 	x->activation_gib = x->kept_gib;

@@ -98,6 +98,12 @@ static int block_of_rows(struct tape *t, struct tape_node *n, struct dev_ref xg,
 			e);
 }
 
+int64_t op_loss_rows(int64_t vocab)
+{
+	const int64_t rows = LOGITS_BYTES / (vocab * 4);
+	return rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows / 16 * 16;
+}
+
 static int forward(struct tape *t, struct tape_node *n, struct err *e)
 {
 	struct tensor *x = n->a.x[0];
@@ -108,8 +114,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 		TRY(tape_new(t, t->mem, x->dtype, x->ndim, x->dim, &n->saved[0], e));
 	if (dx)
 		TRY(dev_zero(n->saved[0]->at, tensor_bytes(x), e));
-	int64_t step = LOGITS_BYTES / (v * 4);
-	step = step < ROWS_LEAST ? ROWS_LEAST : step > ROWS_MOST ? ROWS_MOST : step / 16 * 16;
+	int64_t step = op_loss_rows(v);
 	if (step > rows)
 		step = rows;
 	struct dmem_mark k = dmem_mark(t->scratch);

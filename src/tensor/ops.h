@@ -96,6 +96,8 @@ int op_add_apply(struct tape *t, struct tensor *x, float alpha, struct tensor *r
 int op_loss_apply(struct tape *t, struct tensor *x, struct param *head, struct dev_ref rows,
 		  struct dev_ref labels, struct dev_ref hits, struct dev_ref weight, int64_t n,
 		  float factor, float cap, float scale, struct tensor **y_p, struct err *e);
+/* The rows of such a block, where n is larger. */
+int64_t op_loss_rows(int64_t vocab);
 
 /* y = f(x) of x's shape. */
 int op_act_apply(struct tape *t, struct tensor *x, enum activation kind, struct tensor **y_p,
