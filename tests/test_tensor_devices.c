@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "support/cards.h"
+#include "support/ok.h"
 #include "support/texts.h"
 #include "tensor/op_text.h"
 #include "tensor/ops.h"
@@ -23,12 +24,6 @@
 
 enum { N = 37, C = 6, P = 20, A = 11, B = 150, MOST = N * (A + B) };
 static const float eps = 0.01f;
-
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, e.msg);                                          \
-	} while (0)
 
 struct bench {
 	struct dev *dev;
@@ -49,9 +44,9 @@ struct array {
 
 static void open_bench(struct bench *b, const char *spec, enum dtype t)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	*b = (struct bench){ 0 };
-	OK(dev_open(spec, &b->dev, &e));
+	OK(dev_open(spec, &b->dev, &err));
 	dmem_init(&b->mem, b->dev, 1 << 20);
 	dmem_init(&b->scratch, b->dev, 1 << 20);
 	b->tape = (struct tape){ .dev = b->dev,
@@ -72,7 +67,7 @@ static void close_bench(struct bench *b)
 
 static void draw(struct bench *b, struct array *x, int64_t n, enum dtype t)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	float v[MOST] = { 0 };
 	char raw[4 * MOST];
 	const struct rng_key k = rng_key(++b->drawn);
@@ -84,33 +79,33 @@ static void draw(struct bench *b, struct array *x, int64_t n, enum dtype t)
 		x->v[i] = (double)v[i];
 	x->n = n;
 	x->t = t;
-	OK(dmem_take(&b->mem, (size_t)n * dtype_size(t), &x->at, &e));
-	OK(dev_upload(x->at, raw, (size_t)n * dtype_size(t), &e));
+	OK(dmem_take(&b->mem, (size_t)n * dtype_size(t), &x->at, &err));
+	OK(dev_upload(x->at, raw, (size_t)n * dtype_size(t), &err));
 }
 
 static struct tensor *input(struct bench *b, struct array *x, int ndim, const int64_t *dim)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *y;
 	int64_t n = 1;
 	for (int i = 0; i < ndim; i++)
 		n *= dim[i];
 	draw(b, x, n, b->tape.act);
-	OK(tape_tensor(&b->tape, b->tape.act, ndim, dim, x->at, &y, &e));
+	OK(tape_tensor(&b->tape, b->tape.act, ndim, dim, x->at, &y, &err));
 	y->needs_grad = true;
 	return y;
 }
 
 static void parameter(struct bench *b, struct param *p, struct array *x, int64_t n)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	float v[MOST];
 	draw(b, x, n, DT_F32);
 	for (int64_t i = 0; i < n; i++)
 		v[i] = (float)x->v[i];
-	OK(param_init_plain(p, b->dev, "p", 1, (const int64_t[]){ n, 1 }, b->tape.act, true, &e));
-	OK(param_upload_f32(p, 0, n, v, &e));
-	OK(dev_zero(DEV_REF(p->grad, 0), (size_t)n * 4, &e));
+	OK(param_init_plain(p, b->dev, "p", 1, (const int64_t[]){ n, 1 }, b->tape.act, true, &err));
+	OK(param_upload_f32(p, 0, n, v, &err));
+	OK(dev_zero(DEV_REF(p->grad, 0), (size_t)n * 4, &err));
 	/* what kernels read is in the activations' dtype where the parameter is kept so */
 	char raw[4 * MOST];
 	dtype_from_f32(p->w.dtype, v, raw, (size_t)n);
@@ -122,10 +117,10 @@ static void parameter(struct bench *b, struct param *p, struct array *x, int64_t
 /* Runs backward with a drawn gradient of y. */
 static void back(struct bench *b, struct tensor *y, struct array *dy)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	draw(b, dy, tensor_count(y), b->tape.act);
-	OK(tape_seed(&b->tape, y, dy->at, &e));
-	OK(tape_backward(&b->tape, &e));
+	OK(tape_seed(&b->tape, y, dy->at, &err));
+	OK(tape_backward(&b->tape, &err));
 }
 
 /* The numbers at a place, against those in float64. `roundings`: in the dtype, on their way. */
@@ -133,13 +128,13 @@ static void check(struct bench *b, const char *what, struct dev_ref at, enum dty
 		  const double *want, double roundings)
 {
 	static const double unit[] = { 1.2e-7, 7.8e-3, 9.8e-4 };
-	struct err e = { 0 };
+	struct err err = { 0 };
 	char raw[4 * MOST];
 	float v[MOST];
 	double most = 0;
 	/* a sum of N products in float32 beside the roundings of the activations */
 	const double tolerance = roundings * unit[b->tape.act] + 2e-5;
-	OK(dev_download(raw, at, (size_t)n * dtype_size(t), &e));
+	OK(dev_download(raw, at, (size_t)n * dtype_size(t), &err));
 	dtype_to_f32(t, raw, v, (size_t)n);
 	for (int64_t i = 0; i < n; i++)
 		most = fabs(want[i]) > most ? fabs(want[i]) : most;
@@ -166,7 +161,7 @@ static void batchnorm(struct bench *b, int64_t places)
 {
 	static struct array x, w, c, dy;
 	static double y[MOST], dx[MOST];
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct param pw, pc;
 	struct tensor *t, *out;
 	double dw[C], dc[C];
@@ -174,7 +169,7 @@ static void batchnorm(struct bench *b, int64_t places)
 	t = input(b, &x, 3, (const int64_t[]){ N, C, places });
 	parameter(b, &pw, &w, C);
 	parameter(b, &pc, &c, C);
-	OK(op_batchnorm_apply(&b->tape, t, &pw, &pc, eps, &out, &e));
+	OK(op_batchnorm_apply(&b->tape, t, &pw, &pc, eps, &out, &err));
 	back(b, out, &dy);
 	for (int k = 0; k < C; k++) {
 		double mean = 0, var = 0;
@@ -214,10 +209,10 @@ static void concat(struct bench *b)
 {
 	static struct array x, z, dy;
 	static double y[MOST], dx[MOST], dz[MOST];
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *out, *tx = input(b, &x, 2, (const int64_t[]){ N, A }),
 			    *tz = input(b, &z, 2, (const int64_t[]){ N, B });
-	OK(op_concat_apply(&b->tape, tx, tz, &out, &e));
+	OK(op_concat_apply(&b->tape, tx, tz, &out, &err));
 	back(b, out, &dy);
 	for (int i = 0; i < N; i++)
 		for (int j = 0; j < A + B; j++) {
@@ -244,11 +239,11 @@ static void bend(struct bench *b)
 	static const struct text_op op = { &text, false, set };
 	static struct array x, w, dy;
 	static double y[MOST], dx[MOST], dw[B];
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct param p, *list[] = { &p, NULL };
 	struct tensor *out, *t = input(b, &x, 2, (const int64_t[]){ N, B });
 	parameter(b, &p, &w, B);
-	OK(op_text_apply(&b->tape, &op, t, list, B, &out, &e));
+	OK(op_text_apply(&b->tape, &op, t, list, B, &out, &err));
 	back(b, out, &dy);
 	memset(dw, 0, sizeof dw);
 	for (int i = 0; i < N * B; i++) {
@@ -271,9 +266,9 @@ static void unit(struct bench *b)
 	static const struct text_op op = { &text, true, set };
 	static struct array x, dy;
 	static double y[MOST], dx[MOST];
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *out, *t = input(b, &x, 2, (const int64_t[]){ N, B });
-	OK(op_text_apply(&b->tape, &op, t, NULL, OUT, &out, &e));
+	OK(op_text_apply(&b->tape, &op, t, NULL, OUT, &out, &err));
 	back(b, out, &dy);
 	for (int i = 0; i < N; i++) {
 		double sum = 0, along = 0;
@@ -323,8 +318,8 @@ static int on_all(void (*does)(const char *spec))
 {
 	int all = 0;
 	for (size_t i = 0; backends[i]; i++) {
-		struct err e = { 0 };
-		const int n = strcmp(backends[i]->name, "null") ? backends[i]->count(&e) : 0;
+		struct err err = { 0 };
+		const int n = strcmp(backends[i]->name, "null") ? backends[i]->count(&err) : 0;
 		for (int k = 0; k < n; k++, all++) {
 			char spec[DEV_SPEC];
 			snprintf(spec, sizeof spec, "%s:%d", backends[i]->name, k);
@@ -349,16 +344,16 @@ static void refuse(const char *spec)
 	static const double set[TEXT_OP_SETTINGS] = { 0 };
 	static const struct text_op op = { &text, false, set };
 	static struct array x;
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct bench b;
 	struct tensor *out;
 	open_bench(&b, spec, DT_F32);
 	struct tensor *t = input(&b, &x, 2, (const int64_t[]){ N, A });
-	assert_int_equal(op_text_apply(&b.tape, &op, t, NULL, A, &out, &e), ERR_DEVICE);
-	printf("%s\n", e.msg);
-	if (!strstr(e.msg, "the block 'broken': ") || strchr(e.msg, '\n') ||
-	    !strstr(e.msg, b.dev->be->name) || !strstr(e.msg, "no_such_function"))
-		fail_msg("%s", e.msg);
+	assert_int_equal(op_text_apply(&b.tape, &op, t, NULL, A, &out, &err), ERR_DEVICE);
+	printf("%s\n", err.msg);
+	if (!strstr(err.msg, "the block 'broken': ") || strchr(err.msg, '\n') ||
+	    !strstr(err.msg, b.dev->be->name) || !strstr(err.msg, "no_such_function"))
+		fail_msg("%s", err.msg);
 	close_bench(&b);
 }
 
@@ -369,12 +364,12 @@ static void texts_that_do_not_compile(void **state)
 	/* no compiler at all */
 	static const struct dev_text text = { "the block 'bend'", text_bend, true };
 	static const struct dev_text_launch l = { .text = &text, .lanes = 1 };
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct dev *d;
-	OK(dev_open("cpu", &d, &e));
+	OK(dev_open("cpu", &d, &err));
 	setenv("HS_CC", "/nowhere/cc", 1);
-	assert_int_equal(dev_launch_text(d, &l, &e), ERR_DEVICE);
-	assert_non_null(strstr(e.msg, "no C compiler (/nowhere/cc) runs here"));
+	assert_int_equal(dev_launch_text(d, &l, &err), ERR_DEVICE);
+	assert_non_null(strstr(err.msg, "no C compiler (/nowhere/cc) runs here"));
 	unsetenv("HS_CC");
 	dev_close(d);
 }

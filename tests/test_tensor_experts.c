@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/ok.h"
 #include "tensor/routing.h"
 
 #include <math.h>
@@ -17,12 +18,6 @@
 #include <cmocka.h>
 
 enum { N = 48, C = 33, OUT = 21, EXPERTS = 6, K = 2 };
-
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, e.msg);                                          \
-	} while (0)
 
 struct bench {
 	struct dev *dev;
@@ -40,24 +35,24 @@ static void values(float *v, int64_t n, uint64_t key)
 
 static struct tensor *upload(struct bench *b, const float *v, int64_t rows, int64_t cols)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *t;
-	OK(tape_new(&b->tape, &b->mem, DT_F32, 2, (const int64_t[]){ rows, cols }, &t, &e));
-	OK(dev_upload(t->at, v, tensor_bytes(t), &e));
+	OK(tape_new(&b->tape, &b->mem, DT_F32, 2, (const int64_t[]){ rows, cols }, &t, &err));
+	OK(dev_upload(t->at, v, tensor_bytes(t), &err));
 	return t;
 }
 
 static void download(struct dev_ref at, float *v, int64_t n)
 {
-	struct err e = { 0 };
-	OK(dev_download(v, at, (size_t)n * 4, &e));
+	struct err err = { 0 };
+	OK(dev_download(v, at, (size_t)n * 4, &err));
 }
 
 static void zero_grads(struct bench *b)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	for (int x = 0; x <= EXPERTS; x++)
-		OK(dev_zero(DEV_REF(b->w[x].grad, 0), OUT * C * 4, &e));
+		OK(dev_zero(DEV_REF(b->w[x].grad, 0), OUT * C * 4, &err));
 }
 
 /* y (N,OUT) and dx (N,C), and the gradient of the weights summed over experts. */
@@ -68,7 +63,7 @@ struct result {
 /* logits (N,E), or NULL: one layer for all. */
 static void run(struct bench *b, const float *logits, struct result *r)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	float x[N * C], dy[N * OUT], part[OUT * C];
 	struct tensor *in, *y, *weight, *rows, *none;
 	struct linear_part expert[EXPERTS];
@@ -88,19 +83,20 @@ static void run(struct bench *b, const float *logits, struct result *r)
 			expert[i] = (struct linear_part){ .w = &b->w[i] };
 		none = upload(b, zeros, N, OUT);
 		OK(op_route_apply(&b->tape, upload(b, logits, N, EXPERTS),
-				  &(struct router){ .k = K, .whole = true }, &route, &weight, &e));
-		OK(op_permute_apply(&b->tape, in, route, &rows, &e));
+				  &(struct router){ .k = K, .whole = true }, &route, &weight,
+				  &err));
+		OK(op_permute_apply(&b->tape, in, route, &rows, &err));
 		OK(op_grouped_apply(&b->tape, rows, route, &(struct grouped){ .expert = expert },
-				    &rows, &e));
-		OK(op_unpermute_apply(&b->tape, rows, weight, none, route, &y, &e));
+				    &rows, &err));
+		OK(op_unpermute_apply(&b->tape, rows, weight, none, route, &y, &err));
 	} else {
 		OK(op_linear_apply(&b->tape, in, &b->w[EXPERTS], NULL, &(struct lora){ 0 }, 0, NULL,
-				   &y, &e));
+				   &y, &err));
 	}
 	struct tensor *seed = upload(b, dy, N, OUT);
-	OK(tape_seed(&b->tape, y, seed->at, &e));
+	OK(tape_seed(&b->tape, y, seed->at, &err));
 	download(y->at, r->y, N * OUT);
-	OK(tape_backward(&b->tape, &e));
+	OK(tape_backward(&b->tape, &err));
 	download(in->grad->at, r->dx, N * C);
 	memset(r->dw, 0, sizeof r->dw);
 	for (int i = 0; i <= EXPERTS; i++) {
@@ -137,11 +133,11 @@ static void check(const char *spec)
 {
 	static const char *const names[] = { "evenly", "three quarters to one", "all to one" };
 	struct bench b = { 0 };
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct result one, many;
 	float w[OUT * C], logits[N * EXPERTS];
-	if (dev_open(spec, &b.dev, &e) < 0) {
-		printf("# %s: %s\n", spec, e.msg);
+	if (dev_open(spec, &b.dev, &err) < 0) {
+		printf("# %s: %s\n", spec, err.msg);
 		return;
 	}
 	dmem_init(&b.mem, b.dev, 1 << 20);
@@ -155,8 +151,8 @@ static void check(const char *spec)
 	values(w, OUT * C, 3);
 	for (int i = 0; i <= EXPERTS; i++) {
 		OK(param_init_plain(&b.w[i], b.dev, "w", 2, (const int64_t[]){ OUT, C }, DT_F32,
-				    true, &e));
-		OK(param_upload_f32(&b.w[i], 0, OUT * C, w, &e));
+				    true, &err));
+		OK(param_upload_f32(&b.w[i], 0, OUT * C, w, &err));
 	}
 	run(&b, NULL, &one);
 	for (int how = 0; how < 3; how++) {

@@ -25,7 +25,7 @@ static void joined_layers_are_the_layers(void **state)
 	enum { ROWS = 20, IN = 32 };
 	(void)state;
 	for (int how = 0; how < 6; how++) {
-		struct err e = { 0 };
+		struct err err = { 0 };
 		struct bench b;
 		struct param q[2], *both[2] = { &q[0], &q[1] };
 		struct joined_linear j = { .n = 2, .key = { 11, 12 } };
@@ -44,11 +44,12 @@ static void joined_layers_are_the_layers(void **state)
 				.packed = packed, .absmax = absmax, .code = nf4_code, .block = 64
 			};
 			if (how / 2 == 1)
-				OK(param_init_nf4(&q[i], b.dev, "q", dim, &parts, &e));
+				OK(param_init_nf4(&q[i], b.dev, "q", dim, &parts, &err));
 			else
-				OK(param_init_plain(&q[i], b.dev, "q", 2, dim, DT_F32, false, &e));
+				OK(param_init_plain(&q[i], b.dev, "q", 2, dim, DT_F32, false,
+						    &err));
 			if (how / 2 != 1)
-				OK(param_upload_f32(&q[i], 0, ROWS * IN, w, &e));
+				OK(param_upload_f32(&q[i], 0, ROWS * IN, w, &err));
 			bench_param(&b, 2, R + i, IN);
 			bench_param(&b, 2, ROWS, R + i);
 			j.part[i] =
@@ -59,17 +60,17 @@ static void joined_layers_are_the_layers(void **state)
 								.dropout = how % 2 ? 0.25f : 0 } };
 		}
 		if (how / 2 == 2)
-			OK(param_join(both, 2, &e));
-		OK(dmem_take(&b.mem, N * 2 * ROWS * 4, &seed, &e));
+			OK(param_join(both, 2, &err));
+		OK(dmem_take(&b.mem, N * 2 * ROWS * 4, &seed, &err));
 		bench_fill(&b, bench_host(seed), N * 2 * ROWS, 1);
-		OK(op_joined_apply(&b.tape, x, &j, &y, &e));
-		OK(tape_seed(&b.tape, y, seed, &e));
-		OK(tape_backward(&b.tape, &e));
+		OK(op_joined_apply(&b.tape, x, &j, &y, &err));
+		OK(tape_seed(&b.tape, y, seed, &err));
+		OK(tape_backward(&b.tape, &err));
 		memcpy(dx, bench_host(x->grad->at), sizeof dx);
 		for (int k = 0; k < 4; k++) {
 			const size_t bytes = (size_t)param_count(b.par[k]) * 4;
 			memcpy(kept[k], b.par[k]->grad->host, bytes);
-			OK(dev_zero(DEV_REF(b.par[k]->grad, 0), bytes, &e));
+			OK(dev_zero(DEV_REF(b.par[k]->grad, 0), bytes, &err));
 		}
 		tape_reset(&b.tape);
 		x->grad = NULL;
@@ -77,9 +78,9 @@ static void joined_layers_are_the_layers(void **state)
 		double worst = 0;
 		for (int i = 0; i < 2; i++) {
 			OK(op_linear_apply(&b.tape, x, &q[i], NULL, &j.part[i].lora, j.key[i], NULL,
-					   &z[i], &e));
+					   &z[i], &err));
 			struct dev_ref part;
-			OK(dmem_take(&b.mem, N * ROWS * 4, &part, &e));
+			OK(dmem_take(&b.mem, N * ROWS * 4, &part, &err));
 			for (int64_t r = 0; r < N; r++)
 				for (int64_t c = 0; c < ROWS; c++) {
 					const int64_t at = r * 2 * ROWS + i * ROWS + c;
@@ -88,9 +89,9 @@ static void joined_layers_are_the_layers(void **state)
 								 (double)bench_host(
 									 z[i]->at)[r * ROWS + c]));
 				}
-			OK(tape_seed(&b.tape, z[i], part, &e));
+			OK(tape_seed(&b.tape, z[i], part, &err));
 		}
-		OK(tape_backward(&b.tape, &e));
+		OK(tape_backward(&b.tape, &err));
 		for (int i = 0; i < N * IN; i++)
 			worst = fmax(worst,
 				     fabs((double)dx[i] - (double)bench_host(x->grad->at)[i]));
@@ -113,7 +114,7 @@ static void joined_layers_are_the_layers(void **state)
 static void nf4_weight_is_its_expansion(void **state)
 {
 	(void)state;
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct bench b;
 	bench_open(&b);
 	for (int dq = 0; dq < 2; dq++) {
@@ -136,19 +137,19 @@ static void nf4_weight_is_its_expansion(void **state)
 						 .absmax2 = absmax2,
 						 .offset = offset,
 						 .block = NF4_BLOCK };
-		OK(param_init_nf4(&q, b.dev, "q", dim, &parts, &e));
-		OK(nf4_expand_host(&q, 0, ROWS, w, &e));
-		OK(param_init_plain(&plain, b.dev, "plain", 2, dim, DT_F32, false, &e));
-		OK(param_upload_f32(&plain, 0, ROWS * COLS, w, &e));
+		OK(param_init_nf4(&q, b.dev, "q", dim, &parts, &err));
+		OK(nf4_expand_host(&q, 0, ROWS, w, &err));
+		OK(param_init_plain(&plain, b.dev, "plain", 2, dim, DT_F32, false, &err));
+		OK(param_upload_f32(&plain, 0, ROWS * COLS, w, &err));
 		for (int back = 0; back < 2; back++) {
 			int64_t in = back ? ROWS : COLS, out = back ? COLS : ROWS;
 			struct dev_ref xr, y[2];
-			OK(dmem_take(&b.mem, N * ROWS * 4, &xr, &e));
-			OK(dev_upload(xr, x, (size_t)(N * in) * 4, &e));
+			OK(dmem_take(&b.mem, N * ROWS * 4, &xr, &err));
+			OK(dev_upload(xr, x, (size_t)(N * in) * 4, &err));
 			for (int k = 0; k < 2; k++) {
-				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &e));
+				OK(dmem_take(&b.mem, N * ROWS * 4, &y[k], &err));
 				OK(weight_matmul(k ? &q.w : &plain.w, &b.scratch, DT_F32, back,
-						 y[k], xr, N, 0, DEV_NONE, &e));
+						 y[k], xr, N, 0, DEV_NONE, &err));
 			}
 			double worst = 0;
 			for (int64_t i = 0; i < N * out; i++)

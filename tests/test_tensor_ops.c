@@ -64,15 +64,15 @@ static int build_rope(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_rope(struct bench *b)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	int32_t pos[N];
 	float freq[D / 2] = { 1, 0.3f, 0.1f, 0.01f };
 	bench_input(b, 3, (const int64_t[]){ N, H, D });
 	for (int i = 0; i < N; i++)
 		pos[i] = i % 7;
 	b->pos = bench_ints(b, pos, N);
-	OK(dmem_take(&b->mem, sizeof freq, &b->freq, &e));
-	OK(dev_upload(b->freq, freq, sizeof freq, &e));
+	OK(dmem_take(&b->mem, sizeof freq, &b->freq, &err));
+	OK(dev_upload(b->freq, freq, sizeof freq, &err));
 	b->build = build_rope;
 }
 
@@ -110,13 +110,13 @@ static int build_joined(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_joined(struct bench *b)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct param *w[3];
 	bench_input(b, 2, (const int64_t[]){ N, C });
 	w[0] = bench_frozen(b, OUT, C);
 	w[1] = bench_frozen(b, 5, C);
 	w[2] = bench_frozen(b, 9, C);
-	OK(param_join(w, 3, &e));
+	OK(param_join(w, 3, &err));
 	bench_param(b, 2, R, C);
 	bench_param(b, 2, OUT, R);
 	bench_param(b, 2, 2, C);
@@ -333,12 +333,12 @@ static int build_mse(struct bench *b, struct tensor **y_p, struct err *e)
 
 static void case_mse(struct bench *b)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	float target[N * OUT];
 	bench_input(b, 2, (const int64_t[]){ N, OUT });
 	bench_fill(b, target, N * OUT, 1);
-	OK(dmem_take(&b->mem, sizeof target, &b->freq, &e));
-	OK(dev_upload(b->freq, target, sizeof target, &e));
+	OK(dmem_take(&b->mem, sizeof target, &b->freq, &err));
+	OK(dev_upload(b->freq, target, sizeof target, &err));
 	b->build = build_mse;
 }
 

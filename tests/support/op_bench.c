@@ -26,9 +26,9 @@ void bench_fill(struct bench *b, float *v, int64_t n, float size)
 
 struct tensor *bench_input(struct bench *b, int ndim, const int64_t *dim)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *t;
-	OK(tape_new(&b->tape, &b->mem, DT_F32, ndim, dim, &t, &e));
+	OK(tape_new(&b->tape, &b->mem, DT_F32, ndim, dim, &t, &err));
 	bench_fill(b, (float *)((char *)t->at.buf->host + t->at.off), tensor_count(t), 1);
 	t->needs_grad = true;
 	return b->in[b->nin++] = t;
@@ -36,33 +36,34 @@ struct tensor *bench_input(struct bench *b, int ndim, const int64_t *dim)
 
 struct param *bench_param(struct bench *b, int ndim, int64_t rows, int64_t cols)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct param *p = &b->store[b->npar];
 	const int64_t dim[2] = { rows, cols };
-	OK(param_init_plain(p, b->dev, "p", ndim, dim, DT_F32, true, &e));
+	OK(param_init_plain(p, b->dev, "p", ndim, dim, DT_F32, true, &err));
 	float v[OUT * C * 2];
 	bench_fill(b, v, param_count(p), 0.4f);
-	OK(param_upload_f32(p, 0, param_count(p), v, &e));
+	OK(param_upload_f32(p, 0, param_count(p), v, &err));
 	return b->par[b->npar++] = p;
 }
 
 struct param *bench_frozen(struct bench *b, int64_t rows, int64_t cols)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct param *p = &b->frozen[b->nfrozen++];
 	float v[OUT * C * 2];
-	OK(param_init_plain(p, b->dev, "w", 2, (const int64_t[]){ rows, cols }, DT_F32, false, &e));
+	OK(param_init_plain(p, b->dev, "w", 2, (const int64_t[]){ rows, cols }, DT_F32, false,
+			    &err));
 	bench_fill(b, v, param_count(p), 0.4f);
-	OK(param_upload_f32(p, 0, param_count(p), v, &e));
+	OK(param_upload_f32(p, 0, param_count(p), v, &err));
 	return p;
 }
 
 struct dev_ref bench_ints(struct bench *b, const int32_t *v, int64_t n)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct dev_ref r;
-	OK(dmem_take(&b->mem, (size_t)n * 4, &r, &e));
-	OK(dev_upload(r, v, (size_t)n * 4, &e));
+	OK(dmem_take(&b->mem, (size_t)n * 4, &r, &err));
+	OK(dev_upload(r, v, (size_t)n * 4, &err));
 	return r;
 }
 
@@ -83,10 +84,10 @@ static int apply(struct bench *b, struct tensor **y_p, struct err *e)
 /* L = sum(g*y) with fixed random g; the forward's memory is given back. */
 static double objective(struct bench *b, bool unit)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct dmem_mark k = dmem_mark(&b->mem); /* the gradients lie below it */
 	struct tensor *y;
-	OK(apply(b, &y, &e));
+	OK(apply(b, &y, &err));
 	double sum = 0;
 	struct rng_key g = rng_key(4711);
 	for (int64_t i = 0; i < tensor_count(y); i++)
@@ -98,16 +99,16 @@ static double objective(struct bench *b, bool unit)
 
 static void gradients(struct bench *b, bool unit)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	struct tensor *y;
 	struct dev_ref seed;
 	struct rng_key g = rng_key(4711);
-	OK(apply(b, &y, &e));
-	OK(dmem_take(&b->scratch, tensor_bytes(y), &seed, &e));
+	OK(apply(b, &y, &err));
+	OK(dmem_take(&b->scratch, tensor_bytes(y), &seed, &err));
 	for (int64_t i = 0; i < tensor_count(y); i++)
 		bench_host(seed)[i] = unit ? 1 : rng_normal(g, (uint64_t)i);
-	OK(tape_seed(&b->tape, y, seed, &e));
-	OK(tape_backward(&b->tape, &e));
+	OK(tape_seed(&b->tape, y, seed, &err));
+	OK(tape_backward(&b->tape, &err));
 }
 
 /* values moves along d by h; returns the largest relative disagreement over a few directions. */
@@ -157,10 +158,10 @@ void bench_close(struct bench *b)
 
 void bench_open(struct bench *b)
 {
-	struct err e = { 0 };
+	struct err err = { 0 };
 	memset(b, 0, sizeof *b);
 	b->key = 1000;
-	OK(dev_open("cpu", &b->dev, &e));
+	OK(dev_open("cpu", &b->dev, &err));
 	dmem_init(&b->mem, b->dev, 1 << 20);
 	dmem_init(&b->scratch, b->dev, 1 << 20);
 	b->tape = (struct tape){ .dev = b->dev,

@@ -9,17 +9,11 @@
 #define HS_TESTS_SUPPORT_OP_BENCH_H
 
 #include "base/arena.h"
+#include "support/ok.h"
 #include "tensor/ops.h"
 
 /* Sizes of the cases; TRAINED: of vocabulary rows. */
 enum { N = 13, C = 34, R = 3, OUT = 22, H = 6, G = 2, D = 8, V = 37, TRAINED = 7 };
-
-/* A call that may not fail, where there is a `struct err e`. */
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s", #call, e.msg);                                          \
-	} while (0)
 
 struct bench {
 	struct dev *dev;
