@@ -22,8 +22,8 @@ int config_key_unknown(const char *key, const struct yaml_node *value, const cha
 		       struct err *e);
 
 /* Copies the mapping `map` without the keys that change nothing, and with compute_dtype for
- * bf16: true and the like. ERR_USAGE names all keys that are
- * unknown at once. *ignored_p: the keys left out, with commas; NULL: there are none. All in `a`. */
+ * bf16: true and the like. ERR_USAGE names all keys that are unknown at once. *ignored_p: the keys
+ * left out, with commas; NULL: there are none. All in `a`. */
 int config_keys_sort(const struct yaml_node *map, const char *where, struct arena *a,
 		     struct yaml_node *map_p, const char **ignored_p, struct err *e);
 

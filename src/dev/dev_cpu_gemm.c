@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev_cpu_gemm.c - see dev_cpu_gemm.h. All that differs between oneDNN 2 and 3 is in this file.
  *
- * A product is cut into blocks of C, and a block is one oneDNN primitive that one thread runs: by
- * itself the library shares a product out among threads less well (docs/kernels.md), and then its
- * sums depend on their number. Primitives are kept in a table keyed by everything that shaped them;
+ * A product is cut into blocks of C, and a block is one oneDNN primitive that one thread runs: in a
+ * training step that is quicker than to let the library share a product out among threads
+ * (docs/kernels.md). Primitives are kept in a table keyed by everything that shaped them;
  * it holds MAX_KEPT and gives up the least recently used, so that a training step, which repeats
  * its shapes, creates nothing once it is warm. Each thread has one scratchpad for all of them. */
 #include "dev/dev_cpu_gemm.h"
@@ -22,15 +22,15 @@ enum {
 	FLAT_DEPTH = 256
 };
 
-/* Of a block of C: rows or columns are a multiple of ALIGN. */
+/* Blocks of C: see shape_blocks(). */
 enum {
-	ALIGN = 16,
-	FEW_ROWS = 512,
-	LEAST_ROWS = 64,
+	LEAST_ROWS = 64, /* of a block */
 	MOST_ROWS = 256,
 	LEAST_COLS = 96,
 	MOST_COLS = 3072,
-	WIDE = 8
+	ALIGN = 16,     /* rows and columns are a multiple of it, but at the ends */
+	FEW_ROWS = 512, /* fewer of A may stay together */
+	WIDE = 8        /* B is so many times larger than A, or longer than wide */
 };
 
 #define MAX_KEPT 512
@@ -43,6 +43,7 @@ struct key {
 	float alpha, beta;
 };
 
+/* What a thread gives the library for a block. */
 struct operands {
 	dnnl_memory_t a, b, c, pad;
 };
@@ -408,8 +409,8 @@ struct cut {
 
 static int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
-/* How many of n go into a block: at most `most`, and as many blocks for each thread, but not fewer
- * than `least`. */
+/* How many of n go into a block: at most `most`, so that each thread has as many blocks, but not
+ * fewer than `least`. */
 static int64_t block_of(int64_t n, int64_t most, int64_t least, int64_t threads)
 {
 	const int64_t want = parts_of(parts_of(n, most), threads) * threads,
