@@ -33,7 +33,7 @@ static struct err err;
 	} while (0)
 
 enum { PLAYERS = 3, RUN = 77 };
-enum { OWED = 1, OTHER = 2, DIES = 4 /* of an offer */ };
+enum { OWED = 1, OTHER = 2, DIES = 4, ENDLESS = 8 /* of an offer */ };
 
 /* What a worker offers: numbers [from, to) in percent of every array, of a step. */
 struct offer {
@@ -41,6 +41,8 @@ struct offer {
 	int stage, part, from, to;
 	unsigned how;
 };
+
+static atomic_bool stop_all;
 
 struct keeper {
 	struct player w;
@@ -93,6 +95,9 @@ static void say_kept(struct keeper *w)
 	if (record_write(&r, out, sizeof out, &n, &e) < 0)
 		return;
 	player_say(&w->w, FRAME_RECORD, 0, 0, out, n);
+	/* the same again and again, until the test is over */
+	while (w->o.how & ENDLESS && link_state(w->w.link) == LINK_UP && !stop_all)
+		say_state(w);
 	say_state(w);
 	player_say(&w->w, FRAME_SAVED, 0, 0, NULL, 0);
 }
@@ -166,7 +171,9 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 		for (uint64_t j = 0; j < job.param[i].count; j++)
 			assert_true(job.param[i].value[j] == (float)(r.st.step + j));
 	*asked = 0;
+	stop_all = true;
 	session_close(s, NULL);
+	stop_all = false;
 	for (int i = 0; i < PLAYERS; i++) {
 		player_end(&w[i].w);
 		*asked += w[i].asked;
@@ -194,11 +201,24 @@ static void whole_or_nothing(void **state)
 		/* members of a group have the same: one is asked */
 		{ { { 5, 1, 1, 0, 0, 0, 100, 0 }, { 5, 1, 1, 0, 0, 0, 100, 0 } }, 0, 5, 1, false },
 		/* STEP reached only one; parts of two steps, or two origins, are no state */
-		{ { { 5, 1, 1, 0, 1, 0, 50, 0 }, { 4, 1, 1, 0, 1, 50, 100, 0 } }, 0, 0, 1, false },
-		{ { { 5, 2, 1, 0, 1, 0, 50, 0 }, { 5, 1, 1, 0, 1, 50, 100, 0 } }, 0, 0, 1, false },
+		{ { { 5, 1, 1, 0, 1, 0, 50, 0 }, { 4, 1, 1, 0, 1, 50, 100, 0 } }, 0, 0, 2, false },
+		{ { { 5, 2, 1, 0, 1, 0, 50, 0 }, { 5, 1, 1, 0, 1, 50, 100, 0 } }, 0, 0, 2, false },
 		{ { { 5, 1, 1, 0, 1, 0, 50, 0 }, { 5, 1, 1, 0, 1, 60, 100, 0 } }, 0, 0, 2, false },
 		/* the one of which all is there is not the newest: computed again it was */
 		{ { { 9, 1, 1, 0, 0, 0, 100, 0 }, { 5, 2, 1, 0, 0, 0, 100, 0 } }, 0, 5, 1, false },
+		/* of what is said to be newer nobody has all: what all of is there is older */
+		{ { { 5, 1, 1, 0, 1, 0, 50, 0 }, { 4, 1, 1, 0, 0, 0, 100, 0 } }, 0, 4, 2, false },
+		{ { { 900, 7, 1, 0, 0, 0, 30, 0 }, { 5, 1, 1, 0, 0, 0, 100, 0 } }, 0, 5, 2, false },
+		{ { { 6, 1, 1, 0, 0, 0, 100, OTHER }, { 5, 1, 1, 0, 0, 0, 100, 0 } },
+		  0,
+		  5,
+		  2,
+		  false },
+		{ { { 6, 1, 1, 0, 0, 0, 100, ENDLESS }, { 5, 1, 1, 0, 0, 0, 100, 0 } },
+		  0,
+		  5,
+		  2,
+		  false },
 		/* older than the checkpoint */
 		{ { { 5, 1, 1, 0, 0, 0, 100, 0 } }, 6, 0, 0, false },
 		{ { { 5, 1, 1, 0, 0, 0, 100, 0 } }, 5, 5, 1, false },

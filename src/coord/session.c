@@ -15,6 +15,8 @@
 static const double blame_wait = 3;
 /* seconds between two checks of `stop` and of the workers' progress */
 static const double look_every = 0.25;
+/* messages of one worker that are passed over before `stop` and the others have their turn */
+enum { AT_ONCE = 1000 };
 
 /* ---- errors ---- */
 
@@ -55,8 +57,10 @@ static void look_at_all(struct session *s)
 		struct frame f;
 		struct err why = { 0 };
 		int rc = 0;
-		while (session_is_live(s, i) &&
-		       (rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why)) > 0) {
+		for (int k = 0; k < AT_ONCE && session_is_live(s, i); k++) {
+			rc = link_recv_frame(w->link, NET_NOW, &msg, &f, &why);
+			if (rc <= 0)
+				break;
 			if (f.kind == FRAME_ABORT)
 				mark_aborted(s, i, &f);
 			else if (f.kind == FRAME_BROKEN && f.epoch == s->epoch)
@@ -128,12 +132,13 @@ static bool is_old(const struct session *s, const struct frame *f)
 }
 
 /* Takes one message of a member. Messages for the session itself (ABORT, BROKEN, a request to
- * leave, PROGRESS) are not returned; `ev` then has the event that follows from them. */
+ * leave, PROGRESS) are not returned; `ev` then has the event that follows from them. What an earlier
+ * epoch has left is no sign that a worker advances. */
 static void take_one(struct session *s, int i, struct session_event *ev)
 {
 	struct session_seat *w = &s->seat[i];
 	*ev = (struct session_event){ .member = i };
-	while (session_is_live(s, i)) {
+	for (int k = 0; k < AT_ONCE && session_is_live(s, i); k++) {
 		struct net_msg msg;
 		struct frame f;
 		struct err why = { 0 };
@@ -151,7 +156,7 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			link_fail(w->link, why.code, why.msg);
 			session_mark_lost(s, i, &why);
 		} else if (is_old(s, &f)) {
-			w->advanced = clock_now();
+			/* dropped */
 		} else if (f.kind != FRAME_PROGRESS) {
 			w->advanced = clock_now();
 			if (f.kind == FRAME_ABORT) {
@@ -225,6 +230,15 @@ int session_interrupted(const struct session *s, struct err *e)
 	return err_set(e, ERR_CANCELLED, "interrupted while %s", s->doing);
 }
 
+/* The same where messages come and come: not for each of them. */
+static int interrupted_now_and_then(struct session *s, struct err *e)
+{
+	if (clock_now() < s->look_at)
+		return 0;
+	s->look_at = net_in(look_every);
+	return session_interrupted(s, e);
+}
+
 /* The worker that has its inputs and does not advance; else the one that has been silent
  * for longest. */
 static int find_stuck(const struct session *s)
@@ -286,6 +300,7 @@ void session_set_patience(struct session *s, const struct patience *p) { s->pati
 int session_hear(struct session *s, struct session_event *ev, struct err *e)
 {
 	for (int64_t began = clock_now();;) {
+		TRY(interrupted_now_and_then(s, e));
 		session_next(s, net_in(look_every), ev);
 		if (ev->kind == SESSION_MESSAGE)
 			return 0;
@@ -301,6 +316,7 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e)
 static int next_of_member(struct session *s, int member, struct session_event *ev, struct err *e)
 {
 	for (int64_t began = clock_now();;) {
+		TRY(interrupted_now_and_then(s, e));
 		take_one(s, member, ev);
 		if (ev->kind == SESSION_MESSAGE)
 			return 0;
@@ -339,31 +355,69 @@ int session_recv(struct session *s, int member, enum frame_kind kind, uint64_t s
 
 /* ---- sending ---- */
 
+/* Until there is room in its window. One that takes nothing is lost, as one that says nothing. */
+static int send_in_time(struct session *s, int member, void *p, size_t n, struct err *why,
+			struct err *e)
+{
+	struct link *l = s->seat[member].link;
+	const double limit = s->step ? s->patience.stall : s->patience.silent;
+	const int64_t until = net_in(limit);
+	int rc;
+	while ((rc = link_send(l, p, n, net_buffer_release, s->net, why)) == LINK_FULL) {
+		TRY(session_interrupted(s, e));
+		if (clock_now() > until) {
+			err_set(why, ERR_NET,
+				"is connected but has taken nothing of what was sent to it for "
+				"%.3g s (stall_timeout)",
+				limit);
+			session_mark_lost(s, member, why);
+			return session_blame(s, NULL, e);
+		}
+		net_poll(s->net, &(struct net_poll){ l, NET_SEND, 0 }, 1, net_in(look_every));
+	}
+	if (rc >= 0)
+		return 0;
+	if (link_state(l) == LINK_LOST)
+		return session_blame(s, why, e);
+	/* The link is not lost: this process failed to send, and has the reason. */
+	*e = *why;
+	return err_prefix(e, "%s", s->seat[member].name);
+}
+
+int session_send_frame(struct session *s, int member, const struct frame *f, struct err *e)
+{
+	struct frame own = *f;
+	struct err why = { 0 };
+	size_t n = FRAME_HEADER + f->size;
+	if (!session_is_live(s, member))
+		return session_blame(s, NULL, e);
+	void *p = link_buffer(s->seat[member].link, n);
+	if (!p)
+		return err_nomem(e, n, "a frame");
+	own.job = s->id;
+	own.epoch = s->epoch;
+	own.from = FRAME_COORDINATOR;
+	own.to = FRAME_MEMBER(member);
+	int rc = frame_encode(&own, p, n, &n, e);
+	if (rc < 0)
+		err_prefix(e, "%s", s->seat[member].name);
+	else
+		rc = send_in_time(s, member, p, n, &why, e);
+	if (rc < 0)
+		net_buffer_release(s->net, p);
+	return rc;
+}
+
 int session_send(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 uint32_t microbatch, const void *payload, size_t n, struct err *e)
 {
-	struct session_seat *w = &s->seat[member];
-	struct frame f = { .kind = kind,
-			   .job = s->id,
-			   .epoch = s->epoch,
-			   .step = step,
-			   .from = FRAME_COORDINATOR,
-			   .to = FRAME_MEMBER(member),
-			   .microbatch = microbatch,
-			   .size = n,
-			   .payload = payload };
-	struct err why = { 0 };
-	if (!session_is_live(s, member))
-		return session_blame(s, NULL, e);
-	w->asked = clock_now();
-	double limit = s->step ? s->patience.stall : s->patience.silent;
-	if (link_send_frame(w->link, &f, net_in(limit), &why) >= 0)
-		return 0;
-	if (link_state(w->link) == LINK_LOST)
-		return session_blame(s, &why, e);
-	/* The link is not lost: this process failed to send, and has the reason. */
-	*e = why;
-	return err_prefix(e, "%s", w->name);
+	const struct frame f = { .kind = kind,
+				 .step = step,
+				 .microbatch = microbatch,
+				 .size = n,
+				 .payload = payload };
+	s->seat[member].asked = clock_now();
+	return session_send_frame(s, member, &f, e);
 }
 
 int session_send_all(struct session *s, enum frame_kind kind, uint64_t step, const void *payload,

@@ -15,6 +15,17 @@
 
 enum { CLOCK_QUESTIONS = 8 };
 
+struct to_worker {
+	struct session *s;
+	int member;
+};
+
+static int send_to(void *ctx, const struct frame *f, struct err *e)
+{
+	const struct to_worker *to = ctx;
+	return session_send_frame(to->s, to->member, f, e);
+}
+
 static int send_plan(struct session *s, int i, bool trace, struct err *e)
 {
 	const struct placement *pl = s->place;
@@ -63,12 +74,9 @@ static int send_plan(struct session *s, int i, bool trace, struct err *e)
 		TRYOUT(weights_out_open(s->job->file, p, s->job->cfg->cache_dir, &w->weights, e));
 	TRYOUT(plan_message_write(p, config, &s->out, e));
 	TRYOUT(session_send(s, i, FRAME_PLAN, 0, 0, s->out.p, s->out.n, e));
-	struct err why = { 0 };
-	if (p->offered && weights_out_offer(w->weights, w->link, s->id, s->epoch, &why) < 0) {
-		/* one that refuses the plan is gone, and has said why */
-		*e = why;
-		rc = link_state(w->link) == LINK_LOST ? session_blame(s, &why, e) : why.code;
-	}
+	struct to_worker to = { s, i };
+	if (p->offered)
+		rc = weights_out_offer(w->weights, &(struct weights_way){ send_to, &to }, e);
 out:
 	if (p)
 		plan_message_release(p);
@@ -82,30 +90,22 @@ static int prepare(struct session *s, const struct session_event *ev, struct err
 {
 	struct session_seat *w = &s->seat[ev->member];
 	const struct frame *f = &ev->f;
-	struct err why = { 0 };
+	struct to_worker to = { s, ev->member };
 	uint64_t sent = 0;
 	if (f->kind == FRAME_READY && membership_ready(&s->members, ev->member, (uint32_t)f->epoch))
 		return 0;
 	if (f->kind != FRAME_WEIGHTS_NEED || !w->weights)
 		return err_set(e, ERR_PROTOCOL, "%s sent %s before READY", w->name,
 			       frame_name(f->kind));
-	int rc = weights_out_serve(w->weights, w->link, s->id, s->epoch, f, &sent, &why);
+	TRY(weights_out_serve(w->weights, &(struct weights_way){ send_to, &to }, f, &sent, e));
 	w->advanced = clock_now();
-	if (rc >= 0) {
-		double all = (double)weights_out_bytes(w->weights) / 1e6;
-		if (sent)
-			log_info("%s: %.3f of %.3f MB of its layers sent", w->name,
-				 (double)sent / 1e6, all);
-		else
-			log_info("%s already has its layers (%.3f MB)", w->name, all);
-		return 0;
-	}
-	if (link_state(w->link) == LINK_LOST) {
-		session_mark_lost(s, ev->member, &why);
-		return session_blame(s, &why, e);
-	}
-	*e = why;
-	return err_prefix(e, "%s", w->name);
+	double all = (double)weights_out_bytes(w->weights) / 1e6;
+	if (sent)
+		log_info("%s: %.3f of %.3f MB of its layers sent", w->name, (double)sent / 1e6,
+			 all);
+	else
+		log_info("%s already has its layers (%.3f MB)", w->name, all);
+	return 0;
 }
 
 static int wait_until_ready(struct session *s, struct err *e)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "crew/snapshot.h"
 #include "proto/record.h"
@@ -15,12 +16,12 @@ static const double look_every = 0.25; /* seconds */
 
 /* Which of the offers is taken: of those made last (of steps that are computed again, the second
  * time), the newest. */
-static int find_newest(const struct session *s, uint64_t least)
+static int find_newest(const struct session *s, const bool *tried, uint64_t least)
 {
 	int best = -1;
 	for (int i = 0; i < s->n; i++) {
 		const struct welcome *w = &s->caps[i], *b = best < 0 ? NULL : &s->caps[best];
-		if (!session_is_live(s, i) || !w->keeps || w->kept_step < least)
+		if (!session_is_live(s, i) || !w->keeps || tried[i] || w->kept_step < least)
 			continue;
 		if (!b || w->kept_origin > b->kept_origin ||
 		    (w->kept_origin == b->kept_origin && w->kept_step > b->kept_step))
@@ -55,64 +56,102 @@ static int take_record(const struct session *s, const struct frame *f, const str
 	return buf_ok(record, e);
 }
 
-/* Takes what one member sends, until it is done. */
+/* The bytes of the state of all. */
+static uint64_t whole_state(const struct job *j)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < j->nparam; i++) {
+		const struct trained_param *p = &j->param[i];
+		n += p->count * sizeof(float);
+		for (int k = 0; k < p->states; k++)
+			n += p->kind[k].count * dtype_size(p->kind[k].dtype);
+	}
+	return n;
+}
+
+/* Takes what one member sends, until it is done. Others, who were too late, are not heard. */
 static int take_from(struct session *s, int member, struct snapshot *into, struct buf *record,
 		     struct err *e)
 {
+	uint64_t room = whole_state(s->job);
+	bool recorded = false;
 	TRY(session_send(s, member, FRAME_SAVE, 0, 0, NULL, 0, e));
 	for (int64_t until = net_in(s->patience.silent); clock_now() < until;) {
 		struct session_event ev;
+		TRY(session_interrupted(s, e));
 		session_next(s, net_in(look_every), &ev);
 		if (ev.kind == SESSION_LOST && ev.member == member) {
 			*e = ev.why;
 			return e->code;
 		}
-		TRY(session_interrupted(s, e));
 		if (ev.kind != SESSION_MESSAGE)
 			continue;
-		const bool done = ev.f.kind == FRAME_SAVED;
+		const bool done = ev.member == member && ev.f.kind == FRAME_SAVED;
 		int rc = 0;
-		if (ev.f.kind == FRAME_STATE)
-			rc = session_take_state(s, ev.member, &ev.f, into, true, e);
-		else if (ev.f.kind == FRAME_RECORD)
-			rc = take_record(s, &ev.f, &s->caps[ev.member], record, e);
-		else if (!done)
-			rc = err_set(e, ERR_PROTOCOL, "%s sent %s before PLAN",
-				     session_name(s, ev.member), frame_name(ev.f.kind));
+		if (ev.member == member && ev.f.kind == FRAME_STATE)
+			rc = session_take_state(s, member, &ev.f, into, &room, e);
+		else if (ev.member == member && ev.f.kind == FRAME_RECORD && !recorded)
+			rc = take_record(s, &ev.f, &s->caps[member], record, e);
+		else if (ev.member == member && !done)
+			rc = err_set(e, ERR_PROTOCOL, "%s sent %s %s", session_name(s, member),
+				     frame_name(ev.f.kind), recorded ? "again" : "before PLAN");
+		recorded |= ev.f.kind == FRAME_RECORD;
 		net_msg_release(&ev.msg);
 		if (rc < 0 || done)
 			return rc;
-		until = net_in(s->patience.silent);
+		if (ev.member == member)
+			until = net_in(s->patience.silent);
 	}
 	return err_set(e, ERR_NET, "%s does not send what it has kept", session_name(s, member));
+}
+
+static bool same_offer(const struct session *s, int a, int b)
+{
+	return s->caps[a].kept_step == s->caps[b].kept_step &&
+	       s->caps[a].kept_origin == s->caps[b].kept_origin;
+}
+
+/* Of all who offer what this member does. 1: it is whole. */
+static int pull_offer(struct session *s, int newest, bool *asked, struct snapshot *into,
+		      struct buf *record, struct err *e)
+{
+	buf_reset(record);
+	session_state_reset(s);
+	memset(asked, 0, (size_t)s->n * sizeof *asked);
+	for (int i = 0; i < s->n; i++) {
+		if (!session_is_live(s, i) || !s->caps[i].keeps || !same_offer(s, i, newest) ||
+		    is_known(s, asked, i))
+			continue;
+		int rc = take_from(s, i, into, record, e);
+		asked[i] = rc >= 0;
+		if (rc == ERR_NOMEM || rc == ERR_CANCELLED)
+			return rc;
+		if (rc < 0 && rc != ERR_NET)
+			return 0;
+		if (rc < 0) /* another one may have the same */
+			err_clear(e);
+	}
+	return session_state_whole(s, e) >= 0 && record->n;
 }
 
 int session_pull_kept(struct session *s, uint64_t least, struct snapshot *into, struct buf *record,
 		      struct err *e)
 {
-	const int newest = find_newest(s, least);
+	bool *tried = mem_array(2 * (size_t)s->n + 1, sizeof *tried), *asked = tried + s->n;
+	int rc = tried ? 0 : err_nomem(e, (size_t)s->n, "workers"), newest = 0;
 	buf_reset(record);
-	if (newest < 0)
-		return 0;
-	bool *asked = mem_array((size_t)s->n, sizeof *asked);
-	int rc = asked ? snapshot_begin(into, e) : err_nomem(e, (size_t)s->n, "workers");
-	session_state_reset(s);
-	for (int i = 0; i < s->n && rc >= 0; i++) {
-		if (!session_is_live(s, i) || !s->caps[i].keeps ||
-		    s->caps[i].kept_step != s->caps[newest].kept_step ||
-		    s->caps[i].kept_origin != s->caps[newest].kept_origin || is_known(s, asked, i))
-			continue;
-		rc = take_from(s, i, into, record, e);
-		asked[i] = rc >= 0;
-		if (rc == ERR_NET) { /* another one may have the same */
-			err_clear(e);
-			rc = 0;
-		}
+	/* one that offers what nobody has costs the others nothing */
+	while (rc == 0 && (newest = find_newest(s, tried, least)) >= 0) {
+		err_clear(e);
+		rc = snapshot_begin(into, e);
+		if (rc >= 0)
+			rc = pull_offer(s, newest, asked, into, record, e);
+		for (int i = 0; i < s->n; i++)
+			tried[i] |= same_offer(s, i, newest);
+		if (rc == 0 && e->code)
+			log_warn("what '%s' has kept of this run is not used: %s",
+				 s->crew.member[newest].id, e->msg);
 	}
-	mem_free(asked);
-	if (rc < 0)
-		return rc == ERR_NOMEM || rc == ERR_CANCELLED ? rc : 0;
-	if (session_state_whole(s, e) < 0 || !record->n)
-		return 0;
-	return 1;
+	mem_free(tried);
+	return rc;
 }

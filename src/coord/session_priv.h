@@ -43,6 +43,7 @@ struct session_seat {
 	bool broken;     /* it cannot finish the step, because of another one: why */
 	int lost;        /* and the number of the other one, plus one; 0: not known */
 	bool made;       /* its links had been made before */
+	bool saved;      /* it has sent all of its state */
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
@@ -79,6 +80,7 @@ struct session {
 	struct patience patience;
 	const volatile sig_atomic_t *stop;
 	const char *doing;
+	int64_t look_at; /* when `stop` is looked at again */
 	void (*tick)(void *ctx);
 	void *tick_ctx;
 };
@@ -92,11 +94,14 @@ void session_mark_lost(struct session *s, int member, const struct err *why);
 /* A frame of the current epoch that has only a kind, within so many seconds. */
 int session_order(struct session *s, int member, enum frame_kind kind, double seconds,
 		  struct err *e);
+/* A frame whose kind, step, microbatch and payload are given; the payload is copied. */
+int session_send_frame(struct session *s, int member, const struct frame *f, struct err *e);
 void session_name_seat(struct session *s, int member);
-/* A STATE frame of a member into the job's arrays or a snapshot. `kept`: of a state before the
- * first plan, from whoever has it, and what came before is not taken again. */
+/* A STATE frame of a member into the job's arrays or a snapshot. `kept` (MAY be NULL): of a state
+ * before the first plan, from whoever has it, of whom so many more bytes are heard; what came
+ * before is not taken again. */
 int session_take_state(struct session *s, int member, const struct frame *f, struct snapshot *into,
-		       bool kept, struct err *e);
+		       uint64_t *kept, struct err *e);
 void session_state_reset(struct session *s);
 /* Whether all of it has come; otherwise what is missing. */
 int session_state_whole(const struct session *s, struct err *e);

@@ -52,7 +52,7 @@ static int take_rest(struct session *s, int worker, struct trained_param *p, int
 /* Only the first of the group that holds a parameter sends it, or where the group shares the state,
  * each of it; each number once. */
 int session_take_state(struct session *s, int worker, const struct frame *f, struct snapshot *into,
-		       bool kept, struct err *e)
+		       uint64_t *kept, struct err *e)
 {
 	struct state_message m;
 	TRY(state_read(f->payload, f->size, &m, e));
@@ -62,9 +62,15 @@ int session_take_state(struct session *s, int worker, const struct frame *f, str
 	const bool known = p && job_kept(p, m.what, &kind, &index);
 	const size_t size = known ? dtype_size(kind.dtype) : 1;
 	uint64_t end;
-	if (!known || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) || end > kind.count)
+	if (!known || !m.bytes || m.bytes % size || !add_ok(m.first, m.bytes / size, &end) ||
+	    end > kind.count)
 		return err_set(e, ERR_PROTOCOL, "%s: STATE: '%s' of '%s' is not part of this job",
 			       session_name(s, worker), m.what, m.name);
+	if (kept && m.bytes > *kept)
+		return err_set(e, ERR_PROTOCOL, "%s: STATE of more than there is",
+			       session_name(s, worker));
+	if (kept)
+		*kept -= m.bytes;
 	if (kept)
 		return take_rest(s, worker, p, index, &m, size, end, into, e);
 	if (!sends_param(s, worker, m.name))
@@ -84,7 +90,7 @@ int session_take_state(struct session *s, int worker, const struct frame *f, str
 static int take_or_note(struct session *s, const struct session_event *ev, struct snapshot *into,
 			struct err *refused, struct err *e)
 {
-	const int rc = session_take_state(s, ev->member, &ev->f, into, false, e);
+	const int rc = session_take_state(s, ev->member, &ev->f, into, NULL, e);
 	if (rc != ERR_IO)
 		return rc;
 	*refused = *e;
@@ -95,6 +101,8 @@ static int take_or_note(struct session *s, const struct session_event *ev, struc
 void session_state_reset(struct session *s)
 {
 	struct job *j = s->job;
+	for (int i = 0; i < s->n; i++)
+		s->seat[i].saved = false;
 	for (size_t i = 0; i < j->nparam; i++)
 		for (int k = 0; k <= j->param[i].states; k++)
 			ranges_reset(&j->param[i].got[k]);
@@ -117,6 +125,17 @@ int session_state_whole(const struct session *s, struct err *e)
 	return 0;
 }
 
+/* Each member of the plan says so once. */
+static int take_saved(struct session *s, int worker, int *left, struct err *e)
+{
+	if (s->seat[worker].saved || crew_stage_of(&s->crew, worker) < 0)
+		return err_set(e, ERR_PROTOCOL, "%s sent SAVED %s", session_name(s, worker),
+			       s->seat[worker].saved ? "twice" : "and has no part in the job");
+	s->seat[worker].saved = true;
+	--*left;
+	return 0;
+}
+
 int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, struct err *e)
 {
 	struct job *j = s->job;
@@ -132,9 +151,9 @@ int session_pull_state(struct session *s, uint64_t step, struct snapshot *into, 
 		int rc = 0;
 		TRY(session_hear(s, &ev, e));
 		if (ev.f.kind == FRAME_STATE)
-			rc = full.code ? 0 : take_or_note(s, &ev, into, &full, e);
+			rc = take_or_note(s, &ev, into, &full, e);
 		else if (ev.f.kind == FRAME_SAVED)
-			left--;
+			rc = take_saved(s, ev.member, &left, e);
 		else
 			rc = err_set(e, ERR_PROTOCOL, "%s sent %s while saving",
 				     session_name(s, ev.member), frame_name(ev.f.kind));

@@ -20,7 +20,7 @@ struct weights_out {
 	struct blob_head *head;
 	size_t n, cap;
 	uint64_t bytes;
-	uint32_t member; /* the member that gets them */
+	bool served;
 };
 
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
@@ -30,7 +30,6 @@ int weights_out_open(struct model_file *f, const struct plan_message *plan, cons
 	if (!w)
 		return err_nomem(e, sizeof *w, "parameters to offer");
 	w->file = f;
-	w->member = FRAME_MEMBER(plan->self);
 	int rc = 0;
 	struct hashes *known = hashes_open(cache_dir);
 	const struct hash_key source = hashes_source(model_file_path(f));
@@ -82,8 +81,7 @@ static void put_offer(struct wire_writer *out, const struct weights_out *w)
 		blob_head_put(out, &w->head[i]);
 }
 
-int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
-		      struct err *e)
+int weights_out_offer(struct weights_out *w, const struct weights_way *to, struct err *e)
 {
 	struct wire_writer count = wire_write(NULL, 0);
 	put_offer(&count, w);
@@ -95,21 +93,16 @@ int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, uint6
 	size_t n;
 	int rc = wire_write_end(&out, &n, e);
 	if (rc >= 0)
-		rc = link_send_frame(l,
-				     &(struct frame){ .kind = FRAME_WEIGHTS_OFFER,
-						      .job = job,
-						      .epoch = epoch,
-						      .from = FRAME_COORDINATOR,
-						      .to = w->member,
-						      .size = n,
-						      .payload = mem },
-				     NET_FOREVER, e);
+		rc = to->send(
+			to->ctx,
+			&(struct frame){ .kind = FRAME_WEIGHTS_OFFER, .size = n, .payload = mem },
+			e);
 	mem_free(mem);
 	return rc;
 }
 
-static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64_t job,
-		       uint64_t epoch, unsigned char *room, struct err *e)
+static int send_tensor(struct weights_out *w, uint32_t i, const struct weights_way *to,
+		       unsigned char *room, struct err *e)
 {
 	const struct blob_head *h = &w->head[i];
 	struct blob b;
@@ -123,15 +116,11 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 		wire_put_bytes(&out, b.p + at, b.n - at < BLOB_PART ? b.n - at : BLOB_PART);
 		rc = wire_write_end(&out, &n, e);
 		if (rc >= 0)
-			rc = link_send_frame(l,
-					     &(struct frame){ .kind = FRAME_WEIGHTS,
-							      .job = job,
-							      .epoch = epoch,
-							      .from = FRAME_COORDINATOR,
-							      .to = w->member,
-							      .size = n,
-							      .payload = room },
-					     NET_FOREVER, e);
+			rc = to->send(
+				to->ctx,
+				&(struct frame){
+					.kind = FRAME_WEIGHTS, .size = n, .payload = room },
+				e);
 	}
 	blob_release(&b);
 	const struct model_tensor *t = model_file_find(w->file, h->name);
@@ -140,8 +129,8 @@ static int send_tensor(struct weights_out *w, uint32_t i, struct link *l, uint64
 	return rc;
 }
 
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
-		      const struct frame *need, uint64_t *bytes_p, struct err *e)
+int weights_out_serve(struct weights_out *w, const struct weights_way *to, const struct frame *need,
+		      uint64_t *bytes_p, struct err *e)
 {
 	struct wire_reader r = wire_read(need->payload, need->size);
 	uint32_t n = wire_get_count(&r, 4, (uint32_t)w->n);
@@ -156,13 +145,15 @@ int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, uint6
 	for (uint32_t i = 0; i < n; i++)
 		index[i] = wire_get_u32(&r);
 	TRYOUT(wire_read_end(&r, "WEIGHTS_NEED", e));
-	for (uint32_t i = 0; i < n; i++) {
-		if (index[i] >= w->n) {
-			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS_NEED: tensor %u of %zu", index[i],
-				     w->n);
-			goto out;
-		}
-		TRYOUT(send_tensor(w, index[i], l, job, epoch, room, e));
+	for (uint32_t i = 0; i < n && rc >= 0; i++)
+		if (index[i] >= w->n || (i && index[i] <= index[i - 1]))
+			rc = err_set(e, ERR_PROTOCOL, "WEIGHTS_NEED: tensor %u of %zu%s", index[i],
+				     w->n, index[i] < w->n ? ", not in their order" : "");
+	if (rc >= 0 && w->served)
+		rc = err_set(e, ERR_PROTOCOL, "WEIGHTS_NEED for the second time");
+	w->served = true;
+	for (uint32_t i = 0; i < n && rc >= 0; i++) {
+		TRYOUT(send_tensor(w, index[i], to, room, e));
 		*bytes_p += w->head[index[i]].bytes;
 	}
 out:

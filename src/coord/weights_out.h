@@ -28,11 +28,16 @@ struct weights_out;
 /* What worker `plan->stage` needs of the model, hashed. */
 int weights_out_open(struct model_file *f, const struct plan_message *plan, const char *cache_dir,
 		     struct weights_out **w_p, struct err *e);
-int weights_out_offer(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
-		      struct err *e);
-/* Answers a NEED; *bytes_p: what was sent. */
-int weights_out_serve(struct weights_out *w, struct link *l, uint64_t job, uint64_t epoch,
-		      const struct frame *need, uint64_t *bytes_p, struct err *e);
+/* How frames of a kind and a payload get to the worker. */
+struct weights_way {
+	int (*send)(void *ctx, const struct frame *f, struct err *e);
+	void *ctx;
+};
+int weights_out_offer(struct weights_out *w, const struct weights_way *to, struct err *e);
+/* Answers NEED, which comes once and names each tensor once, in their order; *bytes_p: what was
+ * sent. */
+int weights_out_serve(struct weights_out *w, const struct weights_way *to, const struct frame *need,
+		      uint64_t *bytes_p, struct err *e);
 uint64_t weights_out_bytes(const struct weights_out *w); /* of everything offered */
 void weights_out_close(struct weights_out *w);           /* NULL is allowed */
 

@@ -28,7 +28,7 @@ void player_begin(struct player *w, const struct seat_spec *seat, int number,
 {
 	struct err e = { 0 };
 	w->number = number;
-	if (net_open("loop", &(struct net_options){ 0 }, &w->net, &e) < 0 ||
+	if (net_open("loop", &(struct net_options){ .window = w->window }, &w->net, &e) < 0 ||
 	    net_listen(w->net, seat->address, NULL, &e) < 0)
 		fail_msg("%s", e.msg);
 	assert_int_equal(pthread_create(&w->thread, NULL, play, ctx), 0);

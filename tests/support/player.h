@@ -19,6 +19,7 @@ struct player {
 	pthread_t thread;
 	int number;          /* as a member */
 	uint64_t job, epoch; /* of its frames; job: as in HELLO */
+	uint64_t window;     /* of its link; 0: the default */
 	int goes;            /* so many connections are closed when HELLO has come */
 };
 
