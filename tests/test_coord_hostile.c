@@ -30,7 +30,16 @@ static struct err err;
 	} while (0)
 
 /* What the first worker does; the second one is honest and slow. */
-enum act { HONEST, PROGRESS, OLD, EMPTY_STATE, SAVED_TWICE, TAKES_NOTHING, NEEDS_TWICE, NEEDS_AGAIN };
+enum act {
+	HONEST,
+	PROGRESS,
+	OLD,
+	EMPTY_STATE,
+	SAVED_TWICE,
+	TAKES_NOTHING,
+	NEEDS_TWICE,
+	NEEDS_AGAIN
+};
 
 enum { FLOODERS = 3 };
 static const double at_most = 20; /* seconds that a worker goes on with it: the test has failed */

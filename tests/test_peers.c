@@ -614,6 +614,42 @@ static void pairs_are_few(void **state)
 	three_close(&t);
 }
 
+/* A worker that leaves the job and comes again, and again, takes no place from the others. */
+static void one_that_comes_and_goes(void **state)
+{
+	(void)state;
+	struct door d;
+	const struct key_pair k[2] = { make_key(), make_key() };
+	struct net *n[2] = { client(&k[0]), client(&k[1]) };
+	const struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
+	char path[PATH_MAX];
+	OK(peers_path("peers", path, &e));
+	unlink(path);
+	FILE *f = fopen(path, "w");
+	fprintf(f, "a %s 1\nb %s 1\n", k[0].pub, k[1].pub);
+	fclose(f);
+	chmod(path, 0600);
+	door_open(&d, k, 2);
+	for (int i = 0; i < RECEPTION_WORKERS + 2; i++) {
+		const int who = i > RECEPTION_WORKERS; /* the last one is another */
+		struct link *l, *there = NULL;
+		OK(net_connect(n[who], d.at, d.key.pub, net_in(5), &l, &e));
+		OK(hello_send(l, &h, net_in(5), &e));
+		for (int j = 0; j < 5000 && !there; j++, usleep(1000)) {
+			there = reception_take(d.r, k[who].pub);
+			assert_true(there || link_state(l) == LINK_UP);
+		}
+		assert_non_null(there);
+		assert_true(reception_has(d.r, k[who].pub));
+		link_close(there);
+		link_close(l);
+	}
+	door_close(&d);
+	net_close(n[0], 0);
+	net_close(n[1], 0);
+	unlink(path);
+}
+
 /* ---- what waits ------------------------------------------------------------------------------ */
 
 enum { WINDOW = 4 << 20 };
@@ -717,6 +753,7 @@ int main(void)
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),
 		cmocka_unit_test(pairs_are_few),
+		cmocka_unit_test(one_that_comes_and_goes),
 		cmocka_unit_test(what_waits_takes_little),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -411,11 +411,9 @@ int session_send_frame(struct session *s, int member, const struct frame *f, str
 int session_send(struct session *s, int member, enum frame_kind kind, uint64_t step,
 		 uint32_t microbatch, const void *payload, size_t n, struct err *e)
 {
-	const struct frame f = { .kind = kind,
-				 .step = step,
-				 .microbatch = microbatch,
-				 .size = n,
-				 .payload = payload };
+	const struct frame f = {
+		.kind = kind, .step = step, .microbatch = microbatch, .size = n, .payload = payload
+	};
 	s->seat[member].asked = clock_now();
 	return session_send_frame(s, member, &f, e);
 }

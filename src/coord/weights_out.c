@@ -116,11 +116,10 @@ static int send_tensor(struct weights_out *w, uint32_t i, const struct weights_w
 		wire_put_bytes(&out, b.p + at, b.n - at < BLOB_PART ? b.n - at : BLOB_PART);
 		rc = wire_write_end(&out, &n, e);
 		if (rc >= 0)
-			rc = to->send(
-				to->ctx,
-				&(struct frame){
-					.kind = FRAME_WEIGHTS, .size = n, .payload = room },
-				e);
+			rc = to->send(to->ctx,
+				      &(struct frame){
+					      .kind = FRAME_WEIGHTS, .size = n, .payload = room },
+				      e);
 	}
 	blob_release(&b);
 	const struct model_tensor *t = model_file_find(w->file, h->name);

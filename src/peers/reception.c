@@ -18,10 +18,11 @@
 static const double look_every = 1;  /* seconds between looks at invitations and peers */
 static const double other_side = 60; /* seconds in which both sides of a pair come */
 
+/* A worker, by its key. */
 struct waiting {
-	struct link *link;
-	bool taken;   /* the link is the session's, and only the key is of use */
-	bool removed; /* its key is no peer's any more */
+	struct link *link; /* that waits; NULL: none */
+	bool taken;        /* the session has had one */
+	bool removed;      /* its key is no peer's any more */
 	char key[KEY_TEXT];
 };
 
@@ -47,58 +48,69 @@ struct reception {
 
 /* ---- workers that wait ----------------------------------------------------------------------- */
 
+static struct waiting *worker_of(struct reception *r, const char *key)
+{
+	for (int k = 0; k < r->n; k++)
+		if (key_equal(r->worker[k].key, key))
+			return &r->worker[k];
+	return NULL;
+}
+
 static void drop_lost(struct reception *r)
 {
-	for (int k = 0; k < r->n;)
-		if (!r->worker[k].taken && link_state(r->worker[k].link) == LINK_LOST) {
-			link_close(r->worker[k].link);
-			r->worker[k] = r->worker[--r->n];
-		} else {
-			k++;
+	for (int k = 0; k < r->n;) {
+		struct waiting *w = &r->worker[k];
+		if (w->link && link_state(w->link) == LINK_LOST) {
+			link_close(w->link);
+			w->link = NULL;
 		}
+		if (w->link || w->taken)
+			k++;
+		else
+			*w = r->worker[--r->n];
+	}
 }
 
 /* A worker that connects again takes the place of its old link. */
 static void add_worker(struct reception *r, struct link *l)
 {
-	const char *key = link_peer_key(l);
-	int k = 0;
-	while (k < r->n && (r->worker[k].taken || !key_equal(r->worker[k].key, key)))
-		k++;
-	if (k < r->n)
-		link_close(r->worker[k].link);
-	else if (r->n == RECEPTION_WORKERS) {
+	struct waiting *w = worker_of(r, link_peer_key(l));
+	if (!w && r->n == RECEPTION_WORKERS) {
 		hello_refuse(l, "too many workers wait here");
 		link_close(l);
 		return;
-	} else
-		r->n++;
-	r->worker[k] = (struct waiting){ .link = l };
-	snprintf(r->worker[k].key, KEY_TEXT, "%s", key);
+	}
+	if (!w) {
+		w = &r->worker[r->n++];
+		*w = (struct waiting){ 0 };
+		snprintf(w->key, KEY_TEXT, "%s", link_peer_key(l));
+	}
+	if (w->link)
+		link_close(w->link);
+	w->link = l;
+	w->removed = false;
 }
 
 struct link *reception_take(struct reception *r, const char *key)
 {
-	struct link *l = NULL;
 	pthread_mutex_lock(&r->lock);
 	drop_lost(r);
-	for (int k = 0; k < r->n && !l; k++)
-		if (!r->worker[k].taken && key_equal(r->worker[k].key, key)) {
-			l = r->worker[k].link;
-			link_take(l);
-			r->worker[k].taken = true;
-		}
+	struct waiting *w = worker_of(r, key);
+	struct link *l = w ? w->link : NULL;
+	if (l) {
+		link_take(l);
+		w->link = NULL;
+		w->taken = true;
+	}
 	pthread_mutex_unlock(&r->lock);
 	return l;
 }
 
 bool reception_has(struct reception *r, const char *key)
 {
-	bool has = false;
 	pthread_mutex_lock(&r->lock);
 	drop_lost(r);
-	for (int k = 0; k < r->n; k++)
-		has |= key_equal(r->worker[k].key, key);
+	bool has = worker_of(r, key) != NULL;
 	pthread_mutex_unlock(&r->lock);
 	return has;
 }
@@ -267,7 +279,7 @@ static void release(struct reception *r)
 	askers_close(&r->askers);
 	relays_close(&r->relays);
 	for (int k = 0; k < r->n; k++)
-		if (!r->worker[k].taken)
+		if (r->worker[k].link)
 			link_close(r->worker[k].link);
 	pthread_mutex_destroy(&r->lock);
 	mem_free(r->poll);
