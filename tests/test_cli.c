@@ -149,6 +149,22 @@ static void wrong_use(void **state)
 		"'decode' must be true or false");
 }
 
+/* No line of a paragraph ends while the next word has room: a text that was folded twice. */
+static void expect_folded_once(const char *text)
+{
+	const char *line = strstr(text, "\n\n");
+	for (line += 2; *line && strncmp(line, "options:", 8) != 0;) {
+		const char *next = line + strcspn(line, "\n") + 1;
+		const size_t n = (size_t)(next - line);
+		if (*line != ' ' && n > 1 && *next != ' ' && *next != '\n' &&
+		    n + strcspn(next, " \n") <= 100)
+			fail_msg("folded twice: %.*s", (int)n, line);
+		if (n == 1) /* sections of options have headings of their own */
+			return;
+		line = next;
+	}
+}
+
 static void each_command_explains_itself(void **state)
 {
 	(void)state;
@@ -163,6 +179,7 @@ static void each_command_explains_itself(void **state)
 		expect(&b, 0);
 		assert_string_equal(a.out.p, b.out.p);
 		assert_memory_equal(a.out.p, "usage: heteroshard ", 19);
+		expect_folded_once(a.out.p);
 		done(&a);
 		done(&b);
 	}
@@ -178,6 +195,8 @@ static void configuration_reference(void **state)
 	r = CALL(NULL, "help", "config", "--markdown");
 	expect(&r, 0);
 	assert_non_null(strstr(r.out.p, "| `learning_rate` |"));
+	const char *data = strstr(r.out.p, "\n## Data\n");
+	assert_null(strstr(data + 1, "\n## Data\n"));
 	done(&r);
 }
 

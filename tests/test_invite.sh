@@ -110,6 +110,15 @@ check "the two that do not reach each other are relayed, in one line"
 on c timeout 60 "$hs" train cluster.yaml workers=all "shard_plan=" plan= profile=none \
 	output_dir=again >"$tmp/out" 2>"$tmp/err"
 check "the same workers serve the next job: workers: all"
+rm -rf "$tmp/b/.cache" # it learns from PLAN who may connect, and has to fetch its layers
+on c timeout 60 "$hs" train job.yaml "workers=[cellar]" output_dir=local \
+	'shard_plan=[{id: local, start: 0, end: 1}, {id: cellar, start: 1, end: 3}]' \
+	>"$tmp/out" 2>"$tmp/err" && [ "$(losses local)" = "$(losses alone)" ] &&
+	! grep -E "warning|reach each other" "$tmp/err"
+check "the coordinator's device waits for an invited worker that loads, and is not relayed"
+cp "$tmp/worker.n.err" "$tmp/err"
+kill -0 $two && ! grep "it was removed" "$tmp/err"
+check "a peer that a job does not name waits for the next one"
 # ---- an invited worker is lost, and dials in again ----
 begin "$tmp/lost" c timeout --foreground 90 "$hs" train cluster.yaml workers=all shard_plan= plan= \
 	profile=none max_steps=9999 save_steps=0 output_dir=lost

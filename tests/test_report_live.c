@@ -56,6 +56,11 @@ static void as_text(void **state)
 	assert_string_equal(b.p, "0 local busy 71 % waiting 10 %, to next 113 MB/s; 1 box2 busy 40 "
 				 "% waiting 55 %, to next 9.4 MB/s");
 	buf_release(&b);
+	struct live_stage slow = three[1];
+	slow.rate = 58.9e3;
+	live_line(&slow, 1, &b);
+	assert_non_null(strstr(b.p, "to next 59 kB/s"));
+	buf_release(&b);
 	/* a machine says its device is an escape sequence */
 	struct live_stage bad = three[0];
 	bad.device = "\033[2J\033]0;x\007\u202e";

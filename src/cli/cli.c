@@ -101,20 +101,23 @@ int cli_usage_error(const char *fmt, ...)
 	return cli_fail(&e);
 }
 
-/* Adds lines; those longer than 100 columns are folded between words. */
+/* Adds paragraphs, folded at 100 columns. Lines that begin with a blank stay lines. */
 static void add_folded(struct buf *b, const char *text)
 {
 	size_t at = 0;
+	bool keep = *text == ' ';
 	while (*text) {
 		size_t n = strcspn(text, " \n");
 		buf_add(b, text, n);
 		at += n;
 		text += n;
-		bool fold = *text == ' ' && at + 1 + strcspn(text + 1, " \n") > 100;
-		if (*text == '\n' || fold)
+		bool ends = *text == '\n' && (keep || strchr(" \n", text[1]));
+		if (*text && (ends || at + 1 + strcspn(text + 1, " \n") > 100))
 			buf_addc(b, '\n'), at = 0;
-		else if (*text == ' ')
+		else if (*text)
 			buf_addc(b, ' '), at++;
+		if (ends)
+			keep = text[1] == ' ';
 		text += *text != 0;
 	}
 	buf_addc(b, '\n');

@@ -139,7 +139,6 @@ static const struct opt rows[] = {
 	{ .key = "test_datasets",
 	  .kind = OPT_CUSTOM,
 	  .arg = "[{path, type, ...}]",
-	  .section = "Data",
 	  .help = "data that is held out, in the place of val_set_size; the keys are those of "
 		  "datasets" },
 	NUM(val_set_size, "0", 0, 1e9,

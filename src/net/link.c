@@ -22,7 +22,8 @@ struct link *net_link_new(struct net *n, const char *address, const char *peer_k
 	l->trusted = n->t->trusted;
 	l->way = n->t->way;
 	l->refs = 2;
-	snprintf(l->address, sizeof l->address, "%s", address);
+	const char *from = strchr(address, ';');
+	snprintf(l->address, sizeof l->address, "%s", from ? from + 1 : address);
 	snprintf(l->peer, sizeof l->peer, "%s", peer_key ? peer_key : "");
 	l->in_end = &l->in;
 	l->dial_deadline = NET_FOREVER;

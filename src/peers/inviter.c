@@ -77,8 +77,6 @@ int inviter_listen(struct inviter *i, char busy_p[256], struct err *e)
 {
 	char at[NET_ADDRESS];
 	struct err busy = { 0 };
-	struct peer_list l = { 0 };
-	int rc = 0;
 	busy_p[0] = 0;
 	TRY(net_open(NET_DEFAULT, &(struct net_options){ .key = &i->key }, &i->net, e));
 	address_join("*", i->token.port, at);
@@ -87,12 +85,7 @@ int inviter_listen(struct inviter *i, char busy_p[256], struct err *e)
 		usleep(1200000);
 		return 0;
 	}
-	/* peers that are there already connect here too, and are no strangers */
-	TRY(peer_list_read(&l, e));
-	for (size_t k = 0; k < l.n && rc >= 0; k++)
-		rc = net_allow(i->net, l.peer[k].key, e);
-	peer_list_release(&l);
-	return rc < 0 ? rc : reception_open(i->net, i->key.pub, &i->reception, e);
+	return reception_open(i->net, i->key.pub, &i->reception, e);
 }
 
 void inviter_close(struct inviter *i)

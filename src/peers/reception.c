@@ -224,6 +224,18 @@ static void throw_out(struct reception *r, const struct peer_list *l)
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* Also peers that the job has no work for: they wait here for the next one. */
+static int allow_peers(struct reception *r, struct err *e)
+{
+	struct peer_list l;
+	TRY(peer_list_read(&l, e));
+	int rc = 0;
+	for (size_t i = 0; i < l.n && rc >= 0; i++)
+		rc = net_allow(r->net, l.peer[i].key, e);
+	peer_list_release(&l);
+	return rc;
+}
+
 static void look_at_list(struct reception *r)
 {
 	struct peer_list l;
@@ -236,10 +248,7 @@ static void look_at_list(struct reception *r)
 	}
 	r->look_at = net_in(look_every);
 	net_admit(r->net, invitations_any());
-	if (r->askers.joined[0] && peer_list_read(&l, &ignored) >= 0) {
-		for (size_t i = 0; i < l.n; i++) /* several may have joined at once */
-			net_allow(r->net, l.peer[i].key, &ignored);
-		peer_list_release(&l);
+	if (r->askers.joined[0] && allow_peers(r, &ignored) >= 0) { /* there may be several */
 		log_info("'%s' has joined by invitation; jobs that begin from now on can use it",
 			 r->askers.joined);
 		r->askers.joined[0] = 0;
@@ -303,7 +312,12 @@ int reception_open(struct net *n, const char *key, struct reception **r_p, struc
 	r->askers.coordinator = r->key;
 	r->relays = (struct relays){ .net = n, .most = RECEPTION_PAIRS };
 	pthread_mutex_init(&r->lock, NULL);
-	int rc = pthread_create(&r->thread, NULL, run, r);
+	int rc = allow_peers(r, e);
+	if (rc < 0) {
+		release(r);
+		return rc;
+	}
+	rc = pthread_create(&r->thread, NULL, run, r);
 	if (rc) {
 		release(r);
 		return err_sys(e, rc, "starting the thread of the coordinator's port");

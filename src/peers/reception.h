@@ -28,7 +28,8 @@ struct reception_member {
 	const char *id, *key;
 };
 
-/* `n`: listening already, borrowed; its key must be known. `key`: this machine's, public. */
+/* `n`: listening already, borrowed; its key must be known. All peers are allowed there: one that no
+ * job takes is connected and waits. `key`: this machine's, public. */
 int reception_open(struct net *n, const char *key, struct reception **r_p, struct err *e);
 /* The job whose members may be relayed; before that nobody is. */
 void reception_job(struct reception *r, uint64_t job, const struct reception_member *v, int n);

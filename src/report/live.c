@@ -56,6 +56,8 @@ static void rate_text(double v, char *s, size_t cap)
 		s[0] = 0;
 	else if (v >= 9.995e9)
 		snprintf(s, cap, "%.1f GB/s", v / 1e9);
+	else if (v < 0.95e6)
+		snprintf(s, cap, "%.*f kB/s", v < 9.95e3 ? 1 : 0, v / 1e3);
 	else
 		snprintf(s, cap, "%.*f MB/s", v < 9.95e6 ? 1 : 0, v / 1e6);
 }

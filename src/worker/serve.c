@@ -294,7 +294,7 @@ static int connect_to(struct serving *s, const struct member *m, const char *add
 				     .ways = &s->o->ways,
 				     .key = m->key[0] ? m->key : NULL,
 				     .seconds = seconds,
-				     .patient = s->o->by_plan,
+				     .patient = s->o->relay != NULL,
 				     .left = left_by_coordinator,
 				     .ctx = s };
 	return dial_peer(&d, address, l_p, e);
@@ -351,8 +351,8 @@ static int reach(struct serving *s, const struct plan_message *p, struct peer *t
 		return err_prefix(e, "stage %d", plan_stage(p));
 	if (rc < 0 && m->best[0] && m->address[0] && link_state(s->env.coordinator) != LINK_LOST)
 		log_warn("%s does not answer where it was fastest when links were measured (%s); "
-			 "%s is tried",
-			 m->name, e->msg, m->address);
+			 "%.*s is tried",
+			 m->name, e->msg, (int)strcspn(m->address, "#"), m->address);
 	if (rc < 0 && m->address[0])
 		rc = connect_to(s, m, m->address, configured_wait(s), &to->link, e);
 	if (rc < 0 && rc != ERR_PROTOCOL && s->o->relay &&
@@ -521,7 +521,7 @@ static int lost(void *ctx)
 static int peers_make(struct peers *v, const struct crew *c, int stage, struct err *e)
 {
 	int n = crew_group_size(c, stage);
-	if (!n)
+	if (!n || v->peer)
 		return 0;
 	v->peer = mem_array((size_t)n, sizeof *v->peer);
 	if (!v->peer)
@@ -540,12 +540,9 @@ static void peers_release(struct peers *v)
 	*v = (struct peers){ 0 };
 }
 
-/* Every worker connects to the next stage and to those behind it in its group, and accepts the
- * others, unless PLAN says otherwise of a pair that does not reach each other so. */
-static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
-		      struct peers *behind_p, struct peers *beside_p, struct err *e)
+/* Those of PLAN, who may connect from now on: one may have its layers long before this worker has. */
+static int list_peers(struct serving *s, const struct plan_message *p, struct err *e)
 {
-	struct serving *s = ctx;
 	const struct crew *c = &p->crew;
 	const int stage = plan_stage(p);
 	bool front;
@@ -553,12 +550,25 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 	TRY(peers_make(&s->before, c, crew_stage_before(c, stage), e));
 	TRY(peers_make(&s->behind, c, crew_stage_behind(c, stage), e));
 	TRY(peers_make(&s->beside, c, stage, e));
+	for (int k = 0; s->o->by_plan && (v = nth_peer(s, p, k, &front)); k++)
+		if (v->member != p->self && c->member[v->member].key[0])
+			TRY(net_allow(s->o->net, c->member[v->member].key, e));
+	return 0;
+}
+
+/* Every worker connects to the next stage and to those behind it in its group, and accepts the
+ * others, unless PLAN says otherwise of a pair that does not reach each other so. */
+static int neighbours(void *ctx, const struct plan_message *p, struct peers *before_p,
+		      struct peers *behind_p, struct peers *beside_p, struct err *e)
+{
+	struct serving *s = ctx;
+	bool front;
+	struct peer *v;
+	TRY(list_peers(s, p, e));
 	for (int k = 0; (v = nth_peer(s, p, k, &front)); k++) {
-		const struct member *m = &c->member[v->member];
+		const struct member *m = &p->crew.member[v->member];
 		if (v->member == p->self)
 			continue;
-		if (s->o->by_plan && m->key[0])
-			TRY(net_allow(s->o->net, m->key, e));
 		if ((front || m->best[0]) && strcmp(m->best, MEMBER_WAIT))
 			TRY(reach(s, p, v, front, e));
 	}
@@ -697,6 +707,7 @@ static int weights(void *ctx, const struct plan_message *p, struct weight_source
 		return err_set(e, ERR_PROTOCOL,
 			       "PLAN: no parameters are offered, and worker '%s' has none",
 			       s->o->id);
+	TRY(list_peers(s, p, e));
 	const struct weights_in_options o = { .coordinator = s->env.coordinator,
 					      .plan = p,
 					      .model = s->o->model,
