@@ -276,7 +276,8 @@ LONG := test_attack_job test_reduce test_train_groups test_train_passes test_tra
 	test_train_stays test_train_stays_speed test_train_methods test_train_again
 # Of these some need root, and the packages of `make dist wheel`.
 LONG_SCRIPTS := test_chaos test_invite test_package test_up test_first_cluster test_mesh \
-	test_mesh_inside test_mesh_invite test_mesh_roam long_mesh_hub test_mesh_doc
+	test_mesh_inside test_mesh_invite test_mesh_roam long_mesh_hub test_mesh_doc \
+	long_onednn3
 .PHONY: test-long
 test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%) \
 		$(BUILD)/tests/test_dev_compile

@@ -178,14 +178,17 @@ static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
 {
 	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
 }
-static dnnl_status_t set_alpha(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float a)
+/* alpha (AB + C / alpha): a scale before the sum has only the slow reference code where rows of C
+ * or A lie apart (oneDNN 3.2: 176 ms instead of 0.16). */
+static dnnl_status_t set_scales(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float alpha, bool add)
 {
 	(void)at;
-	return dnnl_post_ops_append_eltwise(po, dnnl_eltwise_linear, a, 0.0f);
-}
-static dnnl_status_t append_sum(dnnl_post_ops_t po)
-{
-	return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef);
+	dnnl_status_t s = dnnl_success;
+	if (add)
+		s = dnnl_post_ops_append_sum(po, 1.0f / alpha, 0, dnnl_data_type_undef);
+	if (!s && alpha != 1.0f)
+		s = dnnl_post_ops_append_eltwise(po, dnnl_eltwise_linear, alpha, 0.0f);
+	return s;
 }
 static dnnl_status_t set_handle(dnnl_memory_t m, void *p)
 {
@@ -214,14 +217,17 @@ static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
 {
 	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
 }
-/* As a scale: before a sum, a post-op that multiplies has only the slow reference code where rows
- * of C lie apart. */
-static dnnl_status_t set_alpha(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float a)
+/* An output scale: as a post-op before a sum it would run in the slow reference code where rows of C
+ * lie apart. */
+static dnnl_status_t set_scales(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float alpha, bool add)
 {
-	(void)po;
-	return dnnl_primitive_attr_set_output_scales(at, 1, 0, &a);
+	dnnl_status_t s = dnnl_success;
+	if (alpha != 1.0f)
+		s = dnnl_primitive_attr_set_output_scales(at, 1, 0, &alpha);
+	if (!s && add)
+		s = dnnl_post_ops_append_sum(po, 1.0f);
+	return s;
 }
-static dnnl_status_t append_sum(dnnl_post_ops_t po) { return dnnl_post_ops_append_sum(po, 1.0f); }
 static dnnl_status_t set_handle(dnnl_memory_t m, void *p)
 {
 	return dnnl_memory_set_data_handle(m, p);
@@ -259,10 +265,7 @@ static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t
 	DNN(dnnl_primitive_attr_create(&at));
 	DNN(dnnl_primitive_attr_set_scratchpad_mode(at, dnnl_scratchpad_mode_user));
 	DNN(dnnl_post_ops_create(&po));
-	if (k->alpha != 1.0f)
-		DNN(set_alpha(at, po, k->alpha));
-	if (k->beta != 0.0f)
-		DNN(append_sum(po));
+	DNN(set_scales(at, po, k->alpha, k->beta != 0.0f));
 	DNN(dnnl_primitive_attr_set_post_ops(at, po));
 	DNN(matmul_desc(pd_p, g->engine, &a, &b, &c, at));
 out:
