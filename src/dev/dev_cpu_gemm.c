@@ -217,8 +217,8 @@ static dnnl_status_t memory_new_in(dnnl_memory_t *m, md_in d, dnnl_engine_t e)
 {
 	return dnnl_memory_create(m, d, e, DNNL_MEMORY_NONE);
 }
-/* An output scale: as a post-op before a sum it would run in the slow reference code where rows of C
- * lie apart. */
+/* An output scale: as a post-op before a sum it would run in the slow reference code where rows of
+ * C lie apart. */
 static dnnl_status_t set_scales(dnnl_primitive_attr_t at, dnnl_post_ops_t po, float alpha, bool add)
 {
 	dnnl_status_t s = dnnl_success;
