@@ -5,6 +5,7 @@
 #include "support/fake_rt.h"
 
 #include "base/buf.h"
+#include "dev/dev_attn.h"
 #include "dev/rt.h"
 #include "drivers/entry_sig.h"
 
@@ -334,10 +335,42 @@ static void heads_that_are_too_wide(void **state)
 		n[S].i = 1;
 		n[H].i = n[G].i = 2;
 		n[D].i = 256;
+		a[23].i = 1; /* parts of attn_bwd */
 		assert_true(gpu_steps(kernels[i], a, s, &e) > 0);
 		n[D].i = 512;
 		assert_int_equal(gpu_steps(kernels[i], a, s, &e), ERR_UNSUPPORTED);
 		has(e.msg, "attention heads of 512 numbers: at most 256 are supported");
+	}
+}
+
+/* dk and dv in parts: as many as fill a card and no more, one where it is filled. */
+static void parts_fill_a_card(void **state)
+{
+	enum { UNITS = 132 };
+	static const struct {
+		struct dev_attn a;
+		int64_t parts;
+	} rows[] = {
+		{ { 512, 1, 8, 1, 128, 0 }, 32 },   /* 8 groups; 128 queries a part */
+		{ { 4096, 1, 8, 1, 128, 0 }, 4 },   /* 64 groups */
+		{ { 4096, 1, 8, 1, 256, 0 }, 2 },   /* 128 of 32 keys */
+		{ { 4096, 8, 8, 2, 64, 0 }, 2 },    /* 128 */
+		{ { 8192, 1, 32, 8, 128, 0 }, 1 },  /* 1,024 */
+		{ { 4096, 1, 4, 1, 128, 64 }, 4 },  /* a window */
+		{ { 512, 8, 1, 1, 128, 0 }, 1 },    /* sequences of 64 */
+		{ { 65536, 1, 64, 1, 128, 0 }, 1 }, /* 1,024 */
+		{ { 1000, 3, 8, 2, 128, 0 }, 7 },   /* 36 */
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct dev_attn *a = &rows[i].a;
+		const int64_t parts = dev_attn_parts(UNITS, a);
+		if (parts != rows[i].parts)
+			fail_msg("shape %zu: %lld parts", i, (long long)parts);
+		const size_t sums = dev_attn_bytes(a, parts) - dev_attn_bytes(a, 1);
+		assert_true(sums <= (size_t)UNITS * (size_t)a->d * 1024);
+		assert_int_equal(dev_attn_parts(0, a), 1);
+		assert_int_equal(dev_attn_parts(2, a), 1);
 	}
 }
 
@@ -446,6 +479,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_fits_is_to_be_had),
 	cmocka_unit_test(arguments_fit_the_text),
 	cmocka_unit_test(heads_that_are_too_wide),
+	cmocka_unit_test(parts_fill_a_card),
 	cmocka_unit_test(kernels_are_kept_and_refusals_explained),
 	cmocka_unit_test(compilers_that_do_not_fit),
 	cmocka_unit_test(auto_takes_a_card_it_can_use),

@@ -143,6 +143,7 @@ struct dev {
 	uint64_t mem_used, mem_peak; /* bytes in buffers of this program */
 	uint64_t allocs;             /* calls of alloc so far */
 	unsigned panel;              /* which of two is next: dmem_panel() */
+	int units;                   /* multiprocessors of a card; else 0 */
 };
 
 extern const struct backend *const backends[];        /* rows of backend.def, NULL-terminated */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "dev/dev_attn.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -546,6 +547,8 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 {
 	const struct dev_bench_shape *s = b->s;
 	const int64_t n = s->n, q = s->h * s->d, kv = s->g * s->d;
+	const struct dev_attn shape = { n, (n + s->t - 1) / s->t, s->h, s->g, s->d, 0 };
+	const int64_t parts = dev_attn_parts(b->d->units, &shape);
 	for (int back = 0; back < 2; back++) {
 		struct job j = kernel_job(b, back ? K_attn_bwd : K_attn_fwd, t, 0, e);
 		double squares;
@@ -565,7 +568,7 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 		if (back) {
 			put_b(&j, n * q, t);
 			put_b(&j, s->h * n, DT_F32);
-			put_zero(&j, s->h * n, DT_F32);
+			put_zero(&j, (int64_t)dev_attn_bytes(&shape, parts) / 4, DT_F32);
 		}
 		count = put_starts(&j, &squares);
 		if (!back)
@@ -581,6 +584,8 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 		put_i(&j, kv);
 		put_i(&j, 0);
 		put_f(&j, 1 / sqrt((double)s->d));
+		put_f(&j, 0);
+		put_i(&j, parts);
 		/* products over the lower triangle: 2 forward, 5 backward, 2 D flops for each pair
 		 * that is seen */
 		j.flops = (back ? 5 : 2) * (double)q * squares;

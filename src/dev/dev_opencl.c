@@ -80,6 +80,7 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	opencl_text(l, c->at.device, CL_DEVICE_NAME, c->name, sizeof c->name);
 	opencl_text(l, c->at.device, CL_DEVICE_VENDOR, c->vendor, sizeof c->vendor);
 	opencl_text(l, c->at.device, CL_DRIVER_VERSION, c->driver, sizeof c->driver);
+	d->units = (int)opencl_number(l, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4);
 	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
 	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
 	c->blas = opencl_blas_use(opencl_is_cpu(c->lib, index));
@@ -122,15 +123,14 @@ static int opencl_caps(struct dev *d, struct dev_caps *k, struct err *e)
 		c->f16 = c->subgroup || opencl_probe_f16(c);
 		c->probed = true;
 	}
-	*k = (struct dev_caps){
-		.mem_total = c->mem_total,
-		.mem_free = c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
-		.units = (int)opencl_number(c->lib, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
-		.bf16 = c->subgroup != 0,
-		.f16 = c->f16,
-		.unified =
-			opencl_number(c->lib, c->at.device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0
-	};
+	*k = (struct dev_caps){ .mem_total = c->mem_total,
+				.mem_free =
+					c->mem_total > d->mem_used ? c->mem_total - d->mem_used : 0,
+				.units = d->units,
+				.bf16 = c->subgroup != 0,
+				.f16 = c->f16,
+				.unified = opencl_number(c->lib, c->at.device,
+							 CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0 };
 	k->mem_seen = opencl_free_memory(c->lib, c->at.device, &k->mem_free);
 	snprintf(k->name, sizeof k->name, "%s", c->name);
 	snprintf(k->vendor, sizeof k->vendor, "%s", c->vendor);

@@ -174,7 +174,7 @@ static const struct attn_sizes attn_sizes[] = { { 32, 32, 32, 16, 64 },
 						{ 16, 8, 8, 4, 256 } };
 
 static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
-			   int64_t h, int64_t d)
+			   int64_t h, int64_t d, int64_t parts)
 {
 	const bool fwd = base == GPU_attn_fwd_64, dkv = base == GPU_attn_dkv_64;
 	const int64_t rows = fwd ? z->fwd_rows : z->bwd_rows,
@@ -187,7 +187,7 @@ static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int6
 		      add = per + rows / 8 * ((fwd ? loop(nc) : 0) + loop(cols)),
 		      block = 2 * tile + scores + top + add,
 		      ends = loop(s) + 2 * lanes(rows * z->wide) + 2 * (per + rows / 8 * loop(nc));
-	return ends + (dkv ? loop(h) + h * (1 + over(n, cols) * (block + 1))
+	return ends + (dkv ? loop(h) + h + over(h * over(n, cols), parts) * (block + 1)
 			   : loop(0) + over(n, cols) * (block + 1));
 }
 
@@ -202,16 +202,16 @@ static int64_t attn_keys(const union dev_arg *a)
 }
 
 /* `n` begins with N, S, H, G, D of kernel.def; `keys` a sequence has at most; a group works for one
- * of `heads`, through `each` of the others. */
+ * of `heads`, through one of `parts` of `each` of the others. */
 static struct gpu_step attn_step(enum gpu_entry base, const union dev_arg *n, int64_t keys,
-				 int64_t heads, int64_t each)
+				 int64_t heads, int64_t each, int64_t parts)
 {
 	const int w = attn_width(n[4].i);
 	const struct attn_sizes *z = &attn_sizes[w];
 	const int64_t rows = base == GPU_attn_fwd_64 ? z->fwd_rows : z->bwd_rows;
 	return (struct gpu_step){ (enum gpu_entry)((int)base + w),
-				  (over(n[0].i, rows) + n[1].i) * heads,
-				  attn_passes(base, z, keys, n[1].i, each, n[4].i) };
+				  (over(n[0].i, rows) + n[1].i) * heads * parts,
+				  attn_passes(base, z, keys, n[1].i, each, n[4].i, parts) };
 }
 
 /* Windows along an axis of n pixels; k: K, S. */
@@ -262,16 +262,23 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		if (!a[7].i)
 			break;
 		TRY(attn_check(a[9].i, a[10].i, a[11].i, e));
-		s[n++] = attn_step(GPU_attn_fwd_64, a + 7, attn_keys(a), a[9].i, 1);
+		s[n++] = attn_step(GPU_attn_fwd_64, a + 7, attn_keys(a), a[9].i, 1, 1);
 		break;
 	case K_attn_bwd:
 		if (!a[11].i)
 			break;
 		TRY(attn_check(a[13].i, a[14].i, a[15].i, e));
+		if (a[23].i < 1)
+			return err_set(e, ERR_INTERNAL, "attention in %lld parts",
+				       (long long)a[23].i);
 		STEP(attn_delta, over(a[11].i * a[13].i, GPU_LANES),
 		     over(a[15].i, SOME) * (1 + somes(3)) + 1);
-		s[n++] = attn_step(GPU_attn_dq_64, a + 11, a[11].i, a[13].i, 1);
-		s[n++] = attn_step(GPU_attn_dkv_64, a + 11, a[11].i, a[14].i, a[13].i / a[14].i);
+		s[n++] = attn_step(GPU_attn_dq_64, a + 11, a[11].i, a[13].i, 1, 1);
+		s[n++] = attn_step(GPU_attn_dkv_64, a + 11, a[11].i, a[14].i, a[13].i / a[14].i,
+				   a[23].i);
+		if (a[23].i > 1)
+			STEP(attn_sum, over(2 * a[11].i * over(a[14].i * a[15].i, SOME), GPU_LANES),
+			     somes(2) + a[23].i * (1 + somes(2)));
 		break;
 	case K_swiglu_fwd:
 		STEP(swiglu_fwd, gated_groups(a + 3), somes(4));

@@ -15,7 +15,7 @@ struct err;
 
 #define GPU_LANES 128
 #define GPU_LOCAL_BYTES 32768 /* of local memory that no entry point exceeds */
-#define GPU_STEPS 3           /* entry points a kernel takes, at most */
+#define GPU_STEPS 4           /* entry points a kernel takes, at most */
 #define GPU_ARGS 24           /* arguments of a kernel, at most */
 #define GPU_HEAD 256          /* widest attention head */
 

@@ -195,6 +195,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	if (rc == 0)
 		rc = rt_failed(c, make_queues(c), "opening it", e);
 	dev_work_add(c->label, &c->doing);
+	d->units = c->units;
 	if (rc < 0)
 		rt_close(d);
 	return rc;

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "dev/dev_attn.h"
 
 #include <stdio.h>
 
@@ -53,10 +54,15 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 		(uint64_t)a->layers * (recompute ? row : layer - brief_bytes(a, n)) + 2 * row;
 	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4,
 		       logits = block > LOGITS ? block : LOGITS;
+	/* one sequence: the more there are, the fewer parts */
+	const struct dev_attn attn = { tokens,           1, a->cfg->heads, a->cfg->kv_heads,
+				       a->cfg->head_dim, 0 };
+	const uint64_t parts =
+		dev_attn_bytes(&attn, dev_attn_parts(a->units, &attn)) - dev_attn_bytes(&attn, 1);
 	/* the gradients of backward, and with recomputation what one layer keeps, which are on the
 	 * scratch stack */
 	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 16 : 8) / 10 +
-	       (a->end ? logits + 3 * row : 0);
+	       parts + (a->end ? logits + 3 * row : 0);
 }
 
 /* Bytes that 4 bits a weight would free in the layers of this worker. */

@@ -18,6 +18,7 @@ struct memory_ask {
 	/* of the largest microbatch; 0: parameters did not fit already */
 	int64_t tokens;
 	int in_flight; /* microbatches whose activations are kept at once */
+	int units;     /* of the device: dev.units */
 	/* bytes of parameters, gradients and optimizer states; not known when tokens is 0 */
 	uint64_t parameters;
 	/* bytes that this program may use: what it holds and what is free */

@@ -4,6 +4,7 @@
 #include "tensor/ops.h"
 
 #include "base/err.h"
+#include "dev/dev_attn.h"
 
 enum { NSEQ, WINDOW };    /* i[] */
 enum { STARTS, KSTARTS }; /* r[] */
@@ -85,8 +86,10 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	}
 	TRY(sink_backward(t, n, e));
 	struct dmem_mark m = dmem_mark(t->scratch);
-	struct dev_ref delta; /* (H,N) f32 */
-	TRY(dmem_take(t->scratch, (size_t)(h * rows) * 4, &delta, e));
+	const struct dev_attn at = { rows, n->a.i[NSEQ], h, g, d, n->a.i[WINDOW] };
+	const int64_t parts = dev_attn_parts(t->dev->units, &at);
+	struct dev_ref delta;
+	TRY(dmem_take(t->scratch, dev_attn_bytes(&at, parts), &delta, e));
 	const union dev_arg a[] = { { .b = dx[0]->at },
 				    { .b = dx[1]->at },
 				    { .b = dx[2]->at },
@@ -109,7 +112,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 				    { .i = tensor_ld(v) },
 				    { .i = n->a.i[WINDOW] },
 				    { .f = n->a.f[0] },
-				    { .f = n->a.f[1] } };
+				    { .f = n->a.f[1] },
+				    { .i = parts } };
 	int rc = dev_launch(t->dev, K_attn_bwd, t->act, a, e);
 	dmem_back(t->scratch, m);
 	return rc;

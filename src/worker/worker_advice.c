@@ -21,7 +21,8 @@ void worker_advice(const struct plan_message *p, const struct orders *o,
 				.opt = &p->opt,
 				.end = plan_is_end(p),
 				.parameters = parameters,
-				.there = d->mem_used + caps.mem_free };
+				.there = d->mem_used + caps.mem_free,
+				.units = d->units };
 	for (int k = 0; k < c->chunks; k++) {
 		int v = chunk_number(c->stages, stage, k);
 		a.layers += p->first[v + 1] - p->first[v];

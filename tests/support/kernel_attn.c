@@ -3,6 +3,7 @@
  * blocks, grouped heads, windows, padded rows, queries at the end of a longer run of keys. */
 #include "support/kernel_case.h"
 
+#include "dev/dev_attn.h"
 #include "support/ref64.h"
 
 static const struct attn_shape attn_shapes[] = {
@@ -108,24 +109,48 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 			*v = tensor_normal(ts, t, n * r.ldv, 1),
 			*dout = tensor_normal(ts, t, n * r.ldo, small),
 			*o = tensor_nan(ts, t, n * r.ldo), *lse = tensor_nan(ts, DT_F32, r.h * n),
-			*delta = tensor_nan(ts, DT_F32, r.h * n), *tq = tensor_i32(ts, qs, r.s + 1),
-			*dq = tensor_nan(ts, t, n * r.ldq), *dk = tensor_nan(ts, t, n * r.ldk),
-			*dv = tensor_nan(ts, t, n * r.ldv);
+			*tq = tensor_i32(ts, qs, r.s + 1);
 	LAUNCH(ts, K_attn_fwd, t, AB(o), AB(lse), AB(q), AB(k), AB(v), AB(tq), AB(tq), AI(n),
 	       AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv),
 	       AI(r.window), AF(r.scale), AF(r.cap));
-	LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v), AB(o),
-	       AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d), AI(r.ldo),
-	       AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale), AF(r.cap));
 	/* backward gets the device's own output: its rounding matters more than all errors of
 	 * backward (docs/kernels.md) */
 	double *wq = nans(n * r.ldq), *wk = nans(n * r.ldk), *wv = nans(n * r.ldv),
 	       *wo = tensor_fetch(ts, o);
 	ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
 	mem_free(wo);
-	tensor_check(ts, dq, wq, rel_of(t), near, "attn_bwd dq #%zu", s);
-	tensor_check(ts, dk, wk, rel_of(t), near, "attn_bwd dk #%zu", s);
-	tensor_check(ts, dv, wv, rel_of(t), near, "attn_bwd dv #%zu", s);
+	/* cards: dk and dv in one part and in some, twice, with the same bits */
+	double *first[2] = { NULL, NULL };
+	for (int run = 0; run < (ts->dev->units ? 3 : 1); run++) {
+		const int64_t parts = run ? 2 + (int64_t)s % 4 : 1;
+		const struct dev_attn shape_of = { n, r.s, r.h, r.g, r.d, r.window };
+		struct tensor64 *delta = tensor_nan(ts, DT_F32,
+						    (int64_t)dev_attn_bytes(&shape_of, parts) / 4),
+				*dq = tensor_nan(ts, t, n * r.ldq),
+				*dk = tensor_nan(ts, t, n * r.ldk),
+				*dv = tensor_nan(ts, t, n * r.ldv), *both[2] = { dk, dv };
+		LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v),
+		       AB(o), AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
+		       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale),
+		       AF(r.cap), AI(parts));
+		tensor_check(ts, dq, wq, rel_of(t), near, "attn_bwd dq #%zu", s);
+		tensor_check(ts, dk, wk, rel_of(t), near, "attn_bwd dk #%zu, %d parts", s,
+			     (int)parts);
+		tensor_check(ts, dv, wv, rel_of(t), near, "attn_bwd dv #%zu, %d parts", s,
+			     (int)parts);
+		for (int i = 0; i < 2 && run; i++) {
+			double *now = tensor_fetch(ts, both[i]);
+			if (run == 1) {
+				first[i] = now;
+				continue;
+			}
+			if (memcmp(first[i], now, (size_t)(n * (i ? r.ldv : r.ldk)) * sizeof *now))
+				fail_msg("attn_bwd #%zu, %d parts: other bits when repeated", s,
+					 (int)parts);
+			mem_free(now);
+			mem_free(first[i]);
+		}
+	}
 	mem_free(wq);
 	mem_free(wk);
 	mem_free(wv);
