@@ -118,8 +118,8 @@ static void connect_sides(struct side *front, struct side *end)
 {
 	OK(net_connect(end->net, "stage 0", NULL, net_in(PATIENCE), &end->other, &err));
 	assert_int_equal(net_accept(front->net, net_in(PATIENCE), &front->other, &err), 1);
-	front->peer = (struct peer){ 1, front->other };
-	end->peer = (struct peer){ 0, end->other };
+	front->peer = (struct peer){ .member = 1, .link = front->other };
+	end->peer = (struct peer){ .member = 0, .link = end->other };
 	front->x.before = (struct peers){ &front->peer, 1 };
 	end->x.behind = (struct peers){ &end->peer, 1 };
 	OK(exchange_round(&front->x, &front->list, NULL, &err));

@@ -38,6 +38,7 @@ struct side {
 	struct exchange x;
 	struct instr_list list;
 	uint32_t numbers[2];
+	size_t most[2];
 };
 
 static void link_pair(struct side *s, struct link **here, struct link **there)
@@ -77,13 +78,16 @@ static void side_make(struct side *s, bool trains, bool beside)
 				  .dev = s->dev,
 				  .plan = &s->plan,
 				  .times = &s->times };
-	s->self[beside] = (struct peer){ 1, s->here };
+	s->self[beside] = (struct peer){ .member = 1, .link = s->here };
 	if (beside)
 		s->x.beside = (struct peers){ s->self, 2 };
 	else
 		s->x.before = (struct peers){ s->self, 1 };
 	s->numbers[0] = NUMBERS;
-	const struct sums_due due = { .numbers = s->numbers, .arrays = 2, .messages = NUMBERS };
+	s->most[0] = 2 * COUNT * sizeof(float);
+	const struct sums_due due = {
+		.numbers = s->numbers, .most = s->most, .arrays = 2, .messages = NUMBERS
+	};
 	OK(exchange_round(&s->x, &s->list, trains ? &due : NULL, &err));
 }
 
@@ -100,7 +104,7 @@ static void side_release(struct side *s)
 /* What 'b' says: part 1 of chunk 0 unless it says otherwise. */
 static void say(struct side *s, const struct frame *odd)
 {
-	static const float v[8] = { 1, 2, 3, 4 };
+	static const float v[16] = { 1, 2, 3, 4 };
 	struct frame f = *odd;
 	f.kind = f.kind ? f.kind : FRAME_SUM;
 	f.job = JOB;
@@ -138,6 +142,9 @@ static void parts_that_are_wrong(void **state)
 		{ { .step = (uint64_t)-1 }, "of sum 0 of gradients in step 4; in step 5" },
 		{ { .dim = { 1 } }, "sent 5 numbers (float32) as part 1" },
 		{ { .dim = { (uint64_t)-COUNT } }, "sent 0 numbers (float32) as part 1" },
+		{ { .dim = { COUNT } }, "sent 8 numbers (float32) as part 1" },
+		{ { .dim = { COUNT + 1 } },
+		  "sent 36 bytes as part 1 of sum 0 of gradients; at most 32 are due" },
 		{ { .dtype = DT_BF16 }, "sent 4 numbers (bfloat16) as part 1" },
 		{ { .ndim = 2, .dim = { -2, 2 } }, "4 numbers (float32) were expected" },
 		{ { .from = 1 }, "as member 3, to member 1" },

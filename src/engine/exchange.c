@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
-#include "engine/exchange_parts.h"
+#include "engine/exchange_due.h"
 #include "proto/routers.h"
 
 #include "base/clock.h"
@@ -17,197 +17,7 @@ enum { LAYERS_BEFORE_SENDING = 4, POLL_MOST = 3 * SCHED_MAX_GROUP + 2 };
  * so that its end is noticed soon, and within these limits. */
 static const double look_least = 2e-5, look_most = 5e-4;
 
-/* ---- peers ---- */
-
-static enum frame_kind frame_of(const struct instr *i)
-{
-	switch (i->kind) {
-	case INSTR_SEND_ACT:
-	case INSTR_RECV_ACT:
-		return FRAME_ACTIVATION;
-	case INSTR_SEND_TIED_GRAD:
-	case INSTR_RECV_TIED_GRAD:
-		return FRAME_TIED_GRADIENT;
-	case INSTR_SEND_TIED_VALUE:
-	case INSTR_RECV_TIED_VALUE:
-		return FRAME_TIED_VALUE;
-	default:
-		return FRAME_GRADIENT;
-	}
-}
-
-/* Activations come from the stage before and go to the one behind; gradients the other way. The
- * front is behind the end: a tied gradient takes the way of an activation, a tied value that of a
- * gradient. */
-static bool goes_behind(enum frame_kind k)
-{
-	return k == FRAME_ACTIVATION || k == FRAME_TIED_GRADIENT;
-}
-
-static const struct peer *peer_of(const struct exchange *x, const struct instr *i)
-{
-	bool behind = goes_behind(frame_of(i)) == instr_sends(i->kind);
-	return (behind ? x->behind.peer : x->before.peer) + i->place;
-}
-
-static bool is_beside(const struct exchange *x, const struct peer *p)
-{
-	return x->beside.n && p >= x->beside.peer && p < x->beside.peer + x->beside.n;
-}
-
-static bool is_behind(const struct exchange *x, const struct peer *p)
-{
-	return x->behind.n && p >= x->behind.peer && p < x->behind.peer + x->behind.n;
-}
-
-const char *exchange_peer_name(const struct exchange *x, const struct peer *p)
-{
-	return x->plan->crew.member[p->member].name;
-}
-
 /* ---- messages of the neighbours ---- */
-
-static struct exchange_want want_of(const struct exchange *x, const struct instr *i)
-{
-	return (struct exchange_want){ frame_of(i), (uint32_t)i->microbatch, (uint16_t)i->chunk,
-				       peer_of(x, i) };
-}
-
-static bool fits(const struct frame *f, const struct exchange *x, const struct exchange_want *w)
-{
-	return f->kind == w->kind && f->step == x->orders->step && f->microbatch == w->microbatch &&
-	       f->chunk == w->chunk && f->from == FRAME_MEMBER(w->from->member);
-}
-
-/* A part of a tied embedding: its rows are [k * rows, ...). */
-static int64_t part_rows(const struct exchange *x, uint32_t k)
-{
-	int64_t all = x->plan->cfg.vocab, rows = TIED_PART / (x->plan->cfg.hidden * 4), first;
-	rows = rows > 0 ? rows : 1;
-	first = (int64_t)k * rows;
-	return all - first < rows ? all - first : rows;
-}
-
-static uint32_t parts_of(const struct exchange *x)
-{
-	int64_t rows = part_rows(x, 0);
-	return (uint32_t)((x->plan->cfg.vocab + rows - 1) / rows);
-}
-
-/* Of a tied embedding: its gradient is float32, its value what the products read. */
-static enum dtype tied_dtype(const struct exchange *x, enum frame_kind k)
-{
-	return k == FRAME_TIED_VALUE ? x->plan->opt.act : DT_F32;
-}
-
-/* Parts come in their order, each once, and only in rounds that have them. */
-static int check_part(const struct exchange *x, const struct peer *from, const struct frame *f,
-		      struct err *e)
-{
-	const uint64_t c = (uint64_t)x->plan->cfg.hidden;
-	if (x->parts_came >= x->parts_due || from->member != x->parts_from->member)
-		return err_set(e, ERR_PROTOCOL, "%s sent part %u of %s; none is due in step %llu",
-			       exchange_peer_name(x, from), f->microbatch, frame_name(f->kind),
-			       (unsigned long long)x->orders->step);
-	const uint64_t rows = (uint64_t)part_rows(x, x->parts_came);
-	if (f->step == x->orders->step && f->microbatch == x->parts_came && !f->chunk &&
-	    f->dtype == tied_dtype(x, f->kind) && f->ndim == 2 && f->dim[0] == rows &&
-	    f->dim[1] == c)
-		return 0;
-	return err_set(e, ERR_PROTOCOL,
-		       "%s sent part %u of %s in step %llu, (%llu, %llu) %s; part %u of %u in "
-		       "step %llu, (%llu, %llu) %s, was due",
-		       exchange_peer_name(x, from), f->microbatch, frame_name(f->kind),
-		       (unsigned long long)f->step, (unsigned long long)f->dim[0],
-		       (unsigned long long)f->dim[1], dtype_name(f->dtype), x->parts_came,
-		       x->parts_due, (unsigned long long)x->orders->step, (unsigned long long)rows,
-		       (unsigned long long)c, dtype_name(tied_dtype(x, f->kind)));
-}
-
-/* A part of a sum is one of this round, and comes once. */
-static int check_sum(const struct exchange *x, const struct peer *from, const struct frame *f,
-		     struct err *e)
-{
-	const struct sums_due *s = &x->sums;
-	if (f->step != x->orders->step || f->chunk >= s->arrays ||
-	    f->microbatch >= s->numbers[f->chunk])
-		return err_set(e, ERR_PROTOCOL,
-			       "%s sent part %u of sum %u of gradients in step %llu; in step %llu "
-			       "that sum has %u",
-			       exchange_peer_name(x, from), f->microbatch, f->chunk,
-			       (unsigned long long)f->step, (unsigned long long)x->orders->step,
-			       f->chunk < s->arrays ? s->numbers[f->chunk] : 0);
-	for (size_t k = 0; k < x->early_n; k++)
-		if (x->early[k].used && x->early[k].f.kind == FRAME_SUM &&
-		    x->early[k].f.from == f->from && x->early[k].f.chunk == f->chunk &&
-		    x->early[k].f.microbatch == f->microbatch)
-			return err_set(e, ERR_PROTOCOL,
-				       "%s sent part %u of sum %u of gradients twice",
-				       exchange_peer_name(x, from), f->microbatch, f->chunk);
-	return 0;
-}
-
-static const enum frame_kind neighbour_kinds[] = { FRAME_ACTIVATION,    FRAME_GRADIENT,
-						   FRAME_TIED_GRADIENT, FRAME_TIED_VALUE,
-						   FRAME_SUM,           FRAME_ROWS,
-						   FRAME_ROW_GRADS };
-
-/* What one side may send: only the link between end and front carries a tied embedding, and only
- * with chunks does it carry anything else. Members of one group send parts of sums, and rows where
- * experts are dealt. */
-static bool may_send(const struct exchange *x, const struct peer *from, enum frame_kind k)
-{
-	const struct crew *c = &x->plan->crew;
-	bool behind = is_behind(x, from);
-	bool closes = behind ? plan_is_end(x->plan) : plan_is_front(x->plan);
-	if (is_beside(x, from))
-		return k == FRAME_SUM ||
-		       ((k == FRAME_ROWS || k == FRAME_ROW_GRADS) && x->plan->deal.place);
-	switch (k) {
-	case FRAME_ACTIVATION:
-	case FRAME_GRADIENT:
-		return goes_behind(k) != behind && (!closes || c->chunks > 1);
-	case FRAME_TIED_GRADIENT:
-	case FRAME_TIED_VALUE:
-		return goes_behind(k) != behind && closes && c->tied;
-	default:
-		return false;
-	}
-}
-
-/* A neighbour may send only the kind of message that its side of the pipeline makes, with its own
- * number and to this worker. In a ring both sides can be one worker, over two links. */
-static int check_sender(const struct exchange *x, const struct peer *from, const struct frame *f,
-			struct err *e)
-{
-	if (f->epoch != x->orders->epoch)
-		return err_set(e, ERR_PROTOCOL, "%s sent %s of epoch %llu in epoch %llu",
-			       exchange_peer_name(x, from), frame_name(f->kind),
-			       (unsigned long long)f->epoch, (unsigned long long)x->orders->epoch);
-	if (!may_send(x, from, f->kind) || f->job != x->orders->job) {
-		char due[128] = "";
-		for (size_t k = 0, n = 0; k < ARRAY_LEN(neighbour_kinds); k++)
-			if (may_send(x, from, neighbour_kinds[k]))
-				n += (size_t)snprintf(due + n, sizeof due - n, "%s%s",
-						      n ? " and " : "",
-						      frame_name(neighbour_kinds[k]));
-		return err_set(e, ERR_PROTOCOL,
-			       "%s sent %s of job %016llx; from it only %s of job %016llx is taken",
-			       exchange_peer_name(x, from), frame_name(f->kind),
-			       (unsigned long long)f->job, due, (unsigned long long)x->orders->job);
-	}
-	if (f->from != FRAME_MEMBER(from->member) || f->to != x->orders->member)
-		return err_set(e, ERR_PROTOCOL,
-			       "%s (member %u) sent %s as member %u, to member %u; "
-			       "this is member %u",
-			       exchange_peer_name(x, from), FRAME_MEMBER(from->member),
-			       frame_name(f->kind), f->from, f->to, x->orders->member);
-	if (f->kind == FRAME_SUM)
-		return check_sum(x, from, f, e);
-	return f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE
-		       ? check_part(x, from, f, e)
-		       : 0;
-}
 
 static int keep_early(struct exchange *x, const struct net_msg *msg, const struct frame *f,
 		      const struct peer *from, struct err *e)
@@ -221,23 +31,43 @@ static int keep_early(struct exchange *x, const struct net_msg *msg, const struc
 		       exchange_peer_name(x, from), x->early_n);
 }
 
-/* Moves everything that one neighbour has sent to the inbox. */
-int exchange_take_in(struct exchange *x, const struct peer *from, struct err *e)
+/* The next message of a neighbour: the one that is held, or a new one. 1, 0: there is none. */
+static int next_message(struct exchange *x, const struct peer *from, struct net_msg *msg_p,
+			struct frame *f_p, struct err *e)
+{
+	if (from->held.used) {
+		*msg_p = from->held.msg;
+		*f_p = from->held.f;
+		return 1;
+	}
+	const int rc = link_recv_frame(from->link, NET_NOW, msg_p, f_p, e);
+	if (rc <= 0)
+		return rc < 0 ? err_prefix(e, "%s", exchange_peer_name(x, from)) : 0;
+	times_flow(x->times,
+		   exchange_is_beside(x, from)   ? FLOW_FROM_GROUP
+		   : exchange_is_behind(x, from) ? FLOW_FROM_NEXT
+						 : FLOW_FROM_PREV,
+		   msg_p->size, msg_p->arrived);
+	beat_bytes(x->orders->beat, msg_p->size);
+	return 1;
+}
+
+/* Moves everything that one neighbour has sent, and that is due, to the inbox. */
+int exchange_take_in(struct exchange *x, struct peer *from, struct err *e)
 {
 	for (;;) {
 		struct net_msg msg;
 		struct frame f;
-		int rc = link_recv_frame(from->link, NET_NOW, &msg, &f, e);
+		int rc = next_message(x, from, &msg, &f, e);
 		if (rc <= 0)
-			return rc < 0 ? err_prefix(e, "%s", exchange_peer_name(x, from)) : 0;
-		times_flow(x->times,
-			   is_beside(x, from)   ? FLOW_FROM_GROUP
-			   : is_behind(x, from) ? FLOW_FROM_NEXT
-						: FLOW_FROM_PREV,
-			   msg.size, msg.arrived);
-		beat_bytes(x->orders->beat, msg.size);
-		rc = check_sender(x, from, &f, e);
-		if (rc >= 0)
+			return rc;
+		from->held.used = false;
+		rc = exchange_check(x, from, &f, e);
+		if (rc == 0) {
+			from->held = (struct early){ msg, f, true };
+			return 0;
+		}
+		if (rc > 0)
 			rc = keep_early(x, &msg, &f, from, e);
 		if (rc < 0) {
 			net_msg_release(&msg);
@@ -247,19 +77,11 @@ int exchange_take_in(struct exchange *x, const struct peer *from, struct err *e)
 	}
 }
 
-bool exchange_has_early(const struct exchange *x, const struct exchange_want *w)
-{
-	for (size_t k = 0; k < x->early_n; k++)
-		if (x->early[k].used && fits(&x->early[k].f, x, w))
-			return true;
-	return false;
-}
-
 static bool find_early(struct exchange *x, const struct exchange_want *w, struct net_msg *msg_p,
 		       struct frame *f_p)
 {
 	for (size_t k = 0; k < x->early_n; k++)
-		if (x->early[k].used && fits(&x->early[k].f, x, w)) {
+		if (x->early[k].used && exchange_fits(&x->early[k].f, x, w)) {
 			*msg_p = x->early[k].msg;
 			*f_p = x->early[k].f;
 			x->early[k].used = false;
@@ -317,7 +139,7 @@ int exchange_listen(struct exchange *x, const struct net_poll *first, int64_t de
 	p[n++] = (struct net_poll){ x->orders->link, NET_RECV, 0 };
 	for (int s = 0; s < 3; s++)
 		for (int k = 0; k < sides[s]->n && n < POLL_MOST; k++)
-			if (sides[s]->peer[k].link)
+			if (sides[s]->peer[k].link && !sides[s]->peer[k].held.used)
 				p[n++] = (struct net_poll){ sides[s]->peer[k].link, NET_RECV, 0 };
 	if (!orders_poll(x->orders, x->net, p, n, deadline) && clock_now() > deadline)
 		return 0;
@@ -360,24 +182,6 @@ static int cast(struct exchange *x, struct dev_ref to, enum dtype to_type, struc
 	return dev_launch(x->dev, K_cast, DT_F32, a, e);
 }
 
-/* Numbers in a row of what an instruction sends or receives. */
-static int64_t width_of(const struct exchange *x, const struct instr *i)
-{
-	const struct plan_message *p = x->plan;
-	const int v = chunk_number(p->crew.stages, plan_stage(p), i->chunk);
-	const bool behind = i->kind == INSTR_SEND_ACT || i->kind == INSTR_RECV_GRAD;
-	return model_width(&p->cfg, p->first[v + behind]);
-}
-
-/* Rows that a tensor of the wire has behind those of its tokens (routers.h). */
-static int64_t rows_behind(const struct exchange *x, const struct instr *i, bool train)
-{
-	const uint64_t row = (uint64_t)x->plan->cfg.hidden * dtype_size(x->plan->wire);
-	const size_t n =
-		routers_bytes(&x->plan->cfg, &x->plan->opt, train, frame_of(i) == FRAME_GRADIENT);
-	return (int64_t)((n + row - 1) / row);
-}
-
 /* Begins to move `from` (rows, C) in dtype t to the wire, and behind it `more` rows of what `sl`
  * has for routers; `chunk` is the receiver's. Nothing else may be on its way. */
 static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t rows,
@@ -385,11 +189,12 @@ static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t
 		   const struct slot *sl, int64_t begin, struct err *e)
 {
 	struct outgoing *o = &x->out;
-	const struct peer *to = peer_of(x, i);
+	const struct peer *to = exchange_peer(x, i);
 	uint64_t c = (uint64_t)width, own = (uint64_t)rows * c * dtype_size(t),
 		 rest = (uint64_t)more * c * dtype_size(t), bytes = own + rest;
 	*o = (struct outgoing){ .to = to,
-				.flow = goes_behind(frame_of(i)) ? FLOW_TO_NEXT : FLOW_TO_PREV,
+				.flow = exchange_goes_behind(exchange_frame(i)) ? FLOW_TO_NEXT
+										: FLOW_TO_PREV,
 				.bytes = bytes,
 				.i = *i,
 				.begin = begin };
@@ -397,7 +202,7 @@ static int set_out(struct exchange *x, const struct instr *i, int chunk, int64_t
 	if (!o->p)
 		return err_nomem(e, bytes, "a tensor to send");
 	o->used = true;
-	o->f = (struct frame){ .kind = frame_of(i),
+	o->f = (struct frame){ .kind = exchange_frame(i),
 			       .dtype = t,
 			       .job = x->orders->job,
 			       .epoch = x->orders->epoch,
@@ -422,7 +227,7 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 	const struct crew *c = &x->plan->crew;
 	const struct stage *s = sl->stage;
 	int stage, chunk = 0;
-	const int64_t width = width_of(x, i);
+	const int64_t width = exchange_width(x, i);
 	uint64_t count = (uint64_t)(sl->b.n * width), bytes = count * dtype_size(x->plan->wire);
 	sched_target(c->stages, c->chunks, plan_stage(x->plan), i->chunk, i->kind == INSTR_SEND_ACT,
 		     &stage, &chunk);
@@ -434,17 +239,17 @@ int exchange_send(struct exchange *x, const struct instr *i, struct slot *sl, st
 		from = DEV_REF(x->cast, 0);
 	}
 	return set_out(x, i, chunk, sl->b.n, width, x->plan->wire, from,
-		       rows_behind(x, i, sl->b.train), sl, begin, e);
+		       exchange_rows_behind(x, i, sl->b.train), sl, begin, e);
 }
 
 int exchange_send_tied(struct exchange *x, const struct instr *i, struct dev_ref from,
 		       struct err *e)
 {
-	const enum dtype t = tied_dtype(x, frame_of(i));
+	const enum dtype t = exchange_tied_dtype(x, exchange_frame(i));
 	struct instr part = *i;
 	part.chunk = 0;
-	for (uint32_t k = 0; k < parts_of(x); k++) {
-		int64_t rows = part_rows(x, k);
+	for (uint32_t k = 0; k < exchange_parts(x); k++) {
+		int64_t rows = exchange_part_rows(x, k);
 		part.microbatch = (int)k;
 		TRY(exchange_flush(x, e));
 		TRY(set_out(x, &part, 0, rows, x->plan->cfg.hidden, t, from, 0, NULL, clock_now(),
@@ -506,36 +311,14 @@ int exchange_between_layers(void *ctx, bool last, struct err *e)
 		       : 0;
 }
 
-static int check_tensor(const struct exchange *x, const struct instr *i, const struct frame *f,
-			int64_t n, bool train, struct err *e)
-{
-	const int64_t width = width_of(x, i);
-	n += rows_behind(x, i, train);
-	if (f->dtype == x->plan->wire && f->ndim == 2 && f->dim[0] == (uint64_t)n &&
-	    f->dim[1] == (uint64_t)width)
-		return 0;
-	return err_set(e, ERR_PROTOCOL, "%s sent %s (%llu, %llu) %s; (%lld, %lld) %s was expected",
-		       exchange_peer_name(x, peer_of(x, i)), frame_name(frame_of(i)),
-		       (unsigned long long)f->dim[0], (unsigned long long)f->dim[1],
-		       dtype_name(f->dtype), (long long)n, (long long)width,
-		       dtype_name(x->plan->wire));
-}
-
-bool exchange_is_ahead(const struct exchange *x, const struct instr *i)
-{
-	const struct instr *a = &x->ahead.i;
-	return x->ahead.used && a->kind == i->kind && a->microbatch == i->microbatch &&
-	       a->chunk == i->chunk;
-}
-
 int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl, struct dev_ref to,
 		     struct err *e)
 {
 	struct stage *s = sl->stage;
 	struct net_msg msg = { 0 };
 	struct frame f = { 0 };
-	const bool back = frame_of(i) == FRAME_GRADIENT;
-	uint64_t count = (uint64_t)(sl->b.n * width_of(x, i)),
+	const bool back = exchange_frame(i) == FRAME_GRADIENT;
+	uint64_t count = (uint64_t)(sl->b.n * exchange_width(x, i)),
 		 bytes = count * dtype_size(s->opt.act), wired = count * dtype_size(x->plan->wire);
 	if (exchange_is_ahead(x, i)) {
 		const struct dev_ref there = DEV_REF(x->ahead.buf[x->ahead.turn], 0);
@@ -547,9 +330,9 @@ int exchange_receive(struct exchange *x, const struct instr *i, struct slot *sl,
 			       ? dev_copy(to, there, bytes, e)
 			       : cast(x, to, s->opt.act, there, x->plan->wire, count, e);
 	}
-	const struct exchange_want w = want_of(x, i);
+	const struct exchange_want w = exchange_want_of(x, i);
 	TRY(exchange_wait_for(x, &w, &msg, &f, e));
-	int rc = check_tensor(x, i, &f, sl->b.n, sl->b.train, e);
+	int rc = exchange_check_tensor(x, i, &f, sl->b.n, sl->b.train, e);
 	if (rc >= 0 && sl->sums)
 		routers_take(sl->sums, back, (const unsigned char *)f.payload + wired);
 	if (rc >= 0 && f.dtype == s->opt.act) {
@@ -577,14 +360,14 @@ int exchange_receive_tied(struct exchange *x, const struct instr *i, struct para
 	struct instr part = *i;
 	int64_t at = 0;
 	part.chunk = 0;
-	for (uint32_t k = 0; k < parts_of(x); k++) {
+	for (uint32_t k = 0; k < exchange_parts(x); k++) {
 		struct net_msg msg;
 		struct frame f;
-		int64_t count = part_rows(x, k) * x->plan->cfg.hidden;
+		int64_t count = exchange_part_rows(x, k) * x->plan->cfg.hidden;
 		struct dmem_mark mark = dmem_mark(scratch);
 		struct dev_ref to = DEV_NONE;
 		part.microbatch = (int)k;
-		const struct exchange_want w = want_of(x, &part);
+		const struct exchange_want w = exchange_want_of(x, &part);
 		TRY(exchange_wait_for(x, &w, &msg, &f, e));
 		int rc = 0;
 		if (add)
@@ -610,8 +393,8 @@ static int keep_routers(struct exchange *x, const struct instr *i, const struct 
 			const struct batch_head *h, struct err *e)
 {
 	const size_t n = routers_bytes(&x->plan->cfg, &x->plan->opt, h->round == ROUND_TRAIN,
-				       frame_of(i) == FRAME_GRADIENT);
-	const size_t at = (size_t)(h->n * width_of(x, i)) * dtype_size(x->plan->wire);
+				       exchange_frame(i) == FRAME_GRADIENT);
+	const size_t at = (size_t)(h->n * exchange_width(x, i)) * dtype_size(x->plan->wire);
 	if (!mem_grow(&x->ahead.routers, &x->ahead.routers_cap, n, 1))
 		return err_nomem(e, n, "the sums of routers");
 	if (n)
@@ -638,7 +421,7 @@ static int look_ahead(struct exchange *x, int64_t soon, struct err *e)
 		net_poll(x->net, NULL, 0, soon);
 		return 0;
 	}
-	const struct exchange_want w = want_of(x, i);
+	const struct exchange_want w = exchange_want_of(x, i);
 	int rc = take_message(x, &w, &msg, &f, e);
 	if (rc == 0) {
 		net_poll(x->net, &(struct net_poll){ w.from->link, NET_RECV, 0 }, 1, soon);
@@ -647,7 +430,7 @@ static int look_ahead(struct exchange *x, int64_t soon, struct err *e)
 	if (rc < 0)
 		return rc;
 	const struct batch_head *h = &x->orders->batch[i->microbatch].head;
-	rc = check_tensor(x, i, &f, h->n, h->round == ROUND_TRAIN, e);
+	rc = exchange_check_tensor(x, i, &f, h->n, h->round == ROUND_TRAIN, e);
 	if (rc >= 0)
 		rc = keep_routers(x, i, &f, h, e);
 	if (rc >= 0)
@@ -686,8 +469,8 @@ int exchange_round(struct exchange *x, const struct instr_list *list, const stru
 	for (size_t k = 0; k < list->n; k++)
 		if (list->item[k].kind == INSTR_RECV_TIED_GRAD ||
 		    list->item[k].kind == INSTR_RECV_TIED_VALUE) {
-			x->parts_due = parts_of(x);
-			x->parts_from = peer_of(x, &list->item[k]);
+			x->parts_due = exchange_parts(x);
+			x->parts_from = exchange_peer(x, &list->item[k]);
 		} else {
 			due += instr_receives(list->item[k].kind);
 		}
@@ -706,19 +489,34 @@ int exchange_round(struct exchange *x, const struct instr_list *list, const stru
 int exchange_round_end(struct exchange *x, struct err *e)
 {
 	TRY(exchange_flush(x, e));
-	for (size_t k = 0; k < x->early_n; k++)
-		if (x->early[k].used && x->early[k].f.kind == FRAME_SUM)
-			return err_set(
-				e, ERR_PROTOCOL,
-				"member %u sent part %u of sum %u of gradients in step %llu, which "
-				"nobody needed",
-				x->early[k].f.from, x->early[k].f.microbatch, x->early[k].f.chunk,
-				(unsigned long long)x->orders->step);
+	for (size_t k = 0; k < x->early_n; k++) {
+		const struct frame *f = &x->early[k].f;
+		if (!x->early[k].used)
+			continue;
+		if (f->kind != FRAME_SUM)
+			return err_set(e, ERR_PROTOCOL,
+				       "member %u sent %s of microbatch %u, chunk %u, in step "
+				       "%llu, which nobody needed",
+				       f->from, frame_name(f->kind), f->microbatch, f->chunk,
+				       (unsigned long long)x->orders->step);
+		return err_set(e, ERR_PROTOCOL,
+			       "member %u sent part %u of sum %u of gradients in step %llu, which "
+			       "nobody needed",
+			       f->from, f->microbatch, f->chunk,
+			       (unsigned long long)x->orders->step);
+	}
 	return 0;
 }
 
 void exchange_release(struct exchange *x)
 {
+	const struct peers *sides[3] = { &x->before, &x->behind, &x->beside };
+	for (int s = 0; s < 3; s++)
+		for (int k = 0; k < sides[s]->n; k++)
+			if (sides[s]->peer[k].held.used) {
+				net_msg_release(&sides[s]->peer[k].held.msg);
+				sides[s]->peer[k].held.used = false;
+			}
 	for (size_t k = 0; k < x->early_n; k++)
 		if (x->early[k].used)
 			net_msg_release(&x->early[k].msg);

@@ -5,7 +5,8 @@
  * exchange_sum.h.
  *
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
- * the speed of the workers. Where the device moves data beside its kernels, the result of one
+ * the speed of the workers. Only what an instruction of the round still needs gets there, in its
+ * size; what is of a BATCH that has not come yet waits in front of its link. Where the device moves data beside its kernels, the result of one
  * instruction is sent, and the next input is uploaded, while the next instruction computes. A
  * worker that waits, for a message or for room to send one, receives from all others meanwhile: so
  * workers cannot wait for each other, whatever the size of messages and of the links' windows. One
@@ -21,22 +22,23 @@
 
 struct err;
 
-/* The links to the group of one stage. */
-struct peer {
-	int member; /* its number in the crew */
-	struct link *link;
-};
-
-struct peers {
-	struct peer *peer; /* [n] */
-	int n;
-};
-
 /* A message of a neighbour that is not needed yet. */
 struct early {
 	struct net_msg msg;
 	struct frame f;
 	bool used;
+};
+
+/* The links to the group of one stage. */
+struct peer {
+	int member; /* its number in the crew */
+	struct link *link;
+	struct early held; /* of a microbatch that is not known yet: its link is read no further */
+};
+
+struct peers {
+	struct peer *peer; /* [n] */
+	int n;
 };
 
 /* A tensor that is sent from the device while the next instruction computes. */

@@ -10,13 +10,13 @@ struct exchange_want {
 	enum frame_kind kind;
 	uint32_t microbatch;
 	uint16_t chunk;
-	const struct peer *from;
+	struct peer *from;
 };
 
 /* The peer's name, for messages. */
 const char *exchange_peer_name(const struct exchange *x, const struct peer *p);
-/* Moves everything that one neighbour has sent to the inbox. */
-int exchange_take_in(struct exchange *x, const struct peer *from, struct err *e);
+/* Moves everything that one neighbour has sent, and that is due, to the inbox. */
+int exchange_take_in(struct exchange *x, struct peer *from, struct err *e);
 /* Whether it is in the inbox. */
 bool exchange_has_early(const struct exchange *x, const struct exchange_want *w);
 /* Waits for it; reads the coordinator's messages meanwhile, so that an ABORT is noticed. */

@@ -143,9 +143,14 @@ static size_t message_bytes(const struct gather *g, int chunk, int from, int to)
 	return n ? n : 1;
 }
 
+size_t gather_bytes(const struct gather *g, int chunk, int k)
+{
+	return message_bytes(g, chunk, k, g->me);
+}
+
 uint32_t gather_messages(const struct gather *g, int chunk, int k)
 {
-	return (uint32_t)((message_bytes(g, chunk, k, g->me) + SUM_PART - 1) / SUM_PART);
+	return (uint32_t)((gather_bytes(g, chunk, k) + SUM_PART - 1) / SUM_PART);
 }
 
 static int room_for(struct gather *g, size_t n, struct err *e)

@@ -58,7 +58,8 @@ int gather_begin(struct gather *g, struct exchange *x, const struct worker_model
 static inline bool gather_is_on(const struct gather *g) { return g->chunk; }
 /* A round; place[i] runs microbatch i. */
 void gather_round(struct gather *g, bool train, const int *place, int microbatches);
-/* Messages of member k with its piece of a chunk, in this round. */
+/* The piece of a chunk that member k sends here in this round: its bytes, and messages. */
+size_t gather_bytes(const struct gather *g, int chunk, int k);
 uint32_t gather_messages(const struct gather *g, int chunk, int k);
 
 int gather_send(struct gather *g, int chunk, int part, struct err *e);   /* SEND_VALUES */

@@ -152,8 +152,9 @@ int group_sum_begin(struct group_sum *g, struct exchange *x, const struct worker
 	g->grads = mem_array(n, sizeof *g->grads);
 	g->sum = mem_array(n, sizeof *g->sum);
 	g->numbers = mem_array(2 * n + 1 + 2 * (size_t)m->chunks, sizeof *g->numbers);
+	g->most = mem_array(2 * n + 1 + 2 * (size_t)m->chunks, sizeof *g->most);
 	g->turn = mem_array(n, sizeof *g->turn);
-	if (!g->grads || !g->sum || !g->numbers || !g->turn)
+	if (!g->grads || !g->sum || !g->numbers || !g->most || !g->turn)
 		return err_nomem(e, n * sizeof *g->sum, "the sums of gradients");
 	for (int i = 0; i < g->arrays; i++)
 		TRY(make_array(g, i, p, e));
@@ -186,6 +187,12 @@ int group_sum_round(struct group_sum *g, bool train, const int *place, int micro
 
 static uint32_t messages_of(size_t bytes) { return (uint32_t)((bytes + SUM_PART - 1) / SUM_PART); }
 
+static void may_have(size_t *most, size_t bytes)
+{
+	bytes = bytes < SUM_PART ? bytes : SUM_PART;
+	*most = bytes > *most ? bytes : *most;
+}
+
 /* Values and block sums of the others. */
 static void due_of_shared(struct group_sum *g)
 {
@@ -193,8 +200,10 @@ static void due_of_shared(struct group_sum *g)
 	for (int i = 0; i < g->arrays; i++) {
 		uint32_t most = 0;
 		for (int k = 0; k < n; k++) {
-			const uint32_t some = messages_of(grads_values_size(&g->grads[i], k));
+			const size_t bytes = grads_values_size(&g->grads[i], k);
+			const uint32_t some = messages_of(bytes);
 			most = some > most ? some : most;
+			may_have(&g->most[g->arrays + i], bytes);
 			g->due.messages += k == me ? 0 : some;
 		}
 		g->numbers[g->arrays + i] = most;
@@ -205,6 +214,7 @@ static void due_of_shared(struct group_sum *g)
 		for (size_t k = 0; k < g->grads[i].n; k++)
 			blocks += g->grads[i].run[k].count / STATE_BLOCK + 1;
 	g->numbers[2 * g->arrays] = messages_of(blocks * sizeof(float)) + 1;
+	may_have(&g->most[2 * g->arrays], blocks * sizeof(float));
 	g->due.messages += (size_t)g->numbers[2 * g->arrays] * (size_t)n;
 	g->due.arrays = 2 * g->arrays + 1;
 }
@@ -214,8 +224,10 @@ static void due_of_norms(struct group_sum *g)
 {
 	size_t count[STATE_MEMBERS], all = 0;
 	worker_model_block_counts(g->model, count);
-	for (int k = 0; k < g->model->group; k++)
+	for (int k = 0; k < g->model->group; k++) {
 		all += messages_of(count[k] * sizeof(float));
+		may_have(&g->most[2 * g->arrays], count[k] * sizeof(float));
+	}
 	for (int i = g->due.arrays; i < 2 * g->arrays; i++)
 		g->numbers[i] = 0;
 	g->numbers[2 * g->arrays] = (uint32_t)all + 1;
@@ -235,6 +247,7 @@ static void due_of_gathered(struct group_sum *g)
 			const uint32_t some = gather_messages(x, c / 2, k);
 			most = some > most ? some : most;
 			g->due.messages += some;
+			may_have(&g->most[x->first_array + c], gather_bytes(x, c / 2, k));
 		}
 		g->numbers[x->first_array + c] = most;
 	}
@@ -243,11 +256,14 @@ static void due_of_gathered(struct group_sum *g)
 
 const struct sums_due *group_sum_due(struct group_sum *g)
 {
-	g->due = (struct sums_due){ .numbers = g->numbers };
+	const size_t all = 2 * (size_t)g->arrays + 1 + 2 * (size_t)g->model->chunks;
+	g->due = (struct sums_due){ .numbers = g->numbers, .most = g->most };
+	memset(g->most, 0, all * sizeof *g->most);
 	for (int i = 0; i < g->arrays && in_group(g) && g->microbatches; i++) {
 		const struct reduction *r = &g->sum[i].r;
 		const uint64_t n = (uint64_t)reduce_segments(r) * r->how->numbers(r);
 		g->numbers[i] = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+		may_have(&g->most[i], r->count * sizeof(float));
 		g->due.messages += reduce_receives(r);
 		g->due.arrays++;
 	}
@@ -511,6 +527,7 @@ void group_sum_release(struct group_sum *g)
 	mem_free(g->grads);
 	mem_free(g->sum);
 	mem_free(g->numbers);
+	mem_free(g->most);
 	mem_free(g->turn);
 	mem_free(g->bytes);
 	group_there_release(g);

@@ -33,6 +33,7 @@ struct group_sum {
 	struct hosted hosted;
 	struct grad_pool pool; /* of arrays whose chunk is gathered */
 	uint32_t *numbers;     /* of messages in this round, by number of array */
+	size_t *most;          /* bytes of one of them, likewise */
 	int next, sent;        /* arrays: not complete; handed to the others, in order of `turn` */
 	int *turn;             /* [arrays] */
 	int home;              /* an array whose gradients go to the host next; -1: none */

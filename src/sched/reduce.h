@@ -145,6 +145,7 @@ struct reduction {
  * [0, numbers[array]). */
 struct sums_due {
 	const uint32_t *numbers; /* [arrays], borrowed until the round ends */
+	const size_t *most;      /* [arrays], likewise: bytes of a message; NULL: not known */
 	int arrays;
 	size_t messages; /* of other members, how many can wait at once */
 };

@@ -527,7 +527,7 @@ static int peers_make(struct peers *v, const struct crew *c, int stage, struct e
 	if (!v->peer)
 		return err_nomem(e, (size_t)n * sizeof *v->peer, "neighbours");
 	for (v->n = 0; v->n < n; v->n++)
-		v->peer[v->n] = (struct peer){ crew_at(c, stage, v->n), NULL };
+		v->peer[v->n] = (struct peer){ .member = crew_at(c, stage, v->n) };
 	return 0;
 }
 

@@ -118,15 +118,17 @@ static int neighbours(void *ctx, const struct plan_message *p, struct peers *bef
 	(void)e;
 	int stage = plan_stage(p), b = crew_stage_before(&p->crew, stage),
 	    n = crew_stage_behind(&p->crew, stage), links = 0;
-	x->peer[0] = (struct peer){ b, x->there[PREV] };
-	x->peer[1] = (struct peer){ n, x->there[NEXT] };
+	x->peer[0] = (struct peer){ .member = b, .link = x->there[PREV] };
+	x->peer[1] = (struct peer){ .member = n, .link = x->there[NEXT] };
 	if (b >= 0)
 		*before = (struct peers){ &x->peer[0], 1 };
 	if (n >= 0)
 		*behind = (struct peers){ &x->peer[1], 1 };
 	for (int k = 0; k < sent.members; k++)
-		x->beside[k] = (struct peer){ sent.at[k],
-					      k == sent.place ? NULL : x->there[BESIDE + links++] };
+		x->beside[k] = (struct peer){
+			.member = sent.at[k],
+			.link = k == sent.place ? NULL : x->there[BESIDE + links++],
+		};
 	*beside = (struct peers){ x->beside, sent.members };
 	return 0;
 }
