@@ -29,7 +29,7 @@ static struct err err;
 			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
 	} while (0)
 
-/* What the first worker does; the second one is honest and slow. */
+/* What the first worker does; the second one is honest. */
 enum act {
 	HONEST,
 	PROGRESS,
@@ -38,7 +38,8 @@ enum act {
 	SAVED_TWICE,
 	TAKES_NOTHING,
 	NEEDS_TWICE,
-	NEEDS_AGAIN
+	NEEDS_AGAIN,
+	NO_CLOCK
 };
 
 enum { FLOODERS = 3 };
@@ -147,8 +148,10 @@ static bool answer(struct actor *w, enum frame_kind kind, uint64_t step)
 		if (w->act == NEEDS_AGAIN)
 			need(w, 1);
 	} else if (kind == FRAME_WEIGHTS_OFFER) {
+		if (w->act == NO_CLOCK) /* the other one has said READY before */
+			usleep(200000);
 		player_say(&w->w, FRAME_READY, 0, 0, NULL, 0);
-	} else if (kind == FRAME_CLOCK &&
+	} else if (kind == FRAME_CLOCK && w->act != NO_CLOCK &&
 		   clock_write(&(struct clock_message){ clock_now(), clock_now() }, out, sizeof out,
 			       &n, &e) >= 0) {
 		player_say(&w->w, FRAME_CLOCK, step, 0, out, n);
@@ -339,6 +342,21 @@ static void who_takes_nothing_is_lost(void **state)
 	scene_clear(&x);
 }
 
+/* Who is asked and does not answer is the one that is lost: not one that has nothing to do, and has
+ * therefore said nothing for longer. */
+static void who_is_asked_is_blamed(void **state)
+{
+	(void)state;
+	static const struct patience half_a_second = { .stall = 0.5, .silent = 0.5 };
+	struct scene x;
+	scene_set(&x, NO_CLOCK, false);
+	session_set_patience(x.s, &half_a_second);
+	assert_int_equal(session_begin(x.s, &x.place, false, &err), ERR_NET);
+	says("worker 'a'");
+	says("has said nothing new");
+	scene_clear(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +364,7 @@ int main(void)
 		cmocka_unit_test(state_comes_once),
 		cmocka_unit_test(layers_are_asked_for_once),
 		cmocka_unit_test(who_takes_nothing_is_lost),
+		cmocka_unit_test(who_is_asked_is_blamed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,17 +256,19 @@ static int find_stuck(const struct session *s)
 	return worst;
 }
 
-/* An error when no worker has advanced for too long since `began`. */
-static int check_patience(struct session *s, int64_t began, struct err *e)
+/* An error when no worker has advanced for too long since `began`; or, `awaited` >= 0, when that one
+ * has not, whoever else is idle. */
+static int check_patience(struct session *s, int awaited, int64_t began, struct err *e)
 {
 	double limit = s->step ? s->patience.stall : s->patience.silent;
 	int64_t latest = began, now = clock_now();
 	for (int i = 0; i < s->n; i++)
-		if (session_is_live(s, i) && s->seat[i].advanced > latest)
+		if ((awaited < 0 || i == awaited) && session_is_live(s, i) &&
+		    s->seat[i].advanced > latest)
 			latest = s->seat[i].advanced;
 	if (limit <= 0 || clock_seconds(now - latest) < limit)
 		return 0;
-	int i = find_stuck(s);
+	int i = awaited < 0 ? find_stuck(s) : awaited;
 	if (i < 0)
 		return err_set(e, ERR_NET, "no worker is left");
 	const struct progress *p = &s->seat[i].progress;
@@ -308,7 +310,7 @@ int session_hear(struct session *s, struct session_event *ev, struct err *e)
 		if ((ev->kind == SESSION_LOST && !idle) || ev->kind == SESSION_BROKEN)
 			return session_blame(s, NULL, e);
 		TRY(session_interrupted(s, e));
-		TRY(check_patience(s, began, e));
+		TRY(check_patience(s, -1, began, e));
 	}
 }
 
@@ -328,7 +330,7 @@ static int next_of_member(struct session *s, int member, struct session_event *e
 			    (!s->began || crew_stage_of(&s->crew, i) >= 0))
 				return session_blame(s, NULL, e);
 		TRY(session_interrupted(s, e));
-		TRY(check_patience(s, began, e));
+		TRY(check_patience(s, member, began, e));
 		if (ev->kind == SESSION_NOTHING)
 			net_poll(s->net, &(struct net_poll){ s->seat[member].link, NET_RECV, 0 }, 1,
 				 net_in(look_every));
