@@ -39,7 +39,8 @@ enum act {
 	TAKES_NOTHING,
 	NEEDS_TWICE,
 	NEEDS_AGAIN,
-	NO_CLOCK
+	NO_CLOCK,
+	COMES_AND_GOES
 };
 
 enum { FLOODERS = 3 };
@@ -49,6 +50,8 @@ struct actor {
 	struct player w;
 	enum act act;
 	atomic_bool end, over; /* over: it has gone on for at_most */
+	atomic_bool go;        /* COMES_AND_GOES: away, and back */
+	atomic_int meets;
 };
 
 struct scene {
@@ -156,6 +159,8 @@ static bool answer(struct actor *w, enum frame_kind kind, uint64_t step)
 			       &n, &e) >= 0) {
 		player_say(&w->w, FRAME_CLOCK, step, 0, out, n);
 	}
+	if (kind == FRAME_FORGET)
+		player_say(&w->w, FRAME_FORGOT, 0, 0, NULL, 0);
 	if (kind == FRAME_CLOCK && step == 7 && (w->act == PROGRESS || w->act == OLD)) {
 		flood_by_many(w);
 		return true;
@@ -169,26 +174,49 @@ static bool answer(struct actor *w, enum frame_kind kind, uint64_t step)
 	return kind == FRAME_FINISH || kind == FRAME_ABORT;
 }
 
+static bool meet(struct actor *w)
+{
+	atomic_fetch_add(&w->meets, 1);
+	return player_meet(&w->w,
+			   &(struct welcome){ .backend = "cpu", .device = "played", .formats = 1 });
+}
+
+static bool come_back(struct actor *w)
+{
+	atomic_store(&w->go, false);
+	link_close(w->w.link);
+	w->w.link = NULL;
+	w->w.epoch = 0; /* before FORGET */
+	return meet(w);
+}
+
 static void *play(void *ctx)
 {
 	struct actor *w = ctx;
 	struct net_msg m;
 	struct frame f;
 	struct err e = { 0 };
-	if (!player_meet(&w->w,
-			 &(struct welcome){ .backend = "cpu", .device = "played", .formats = 1 }))
+	if (!meet(w))
 		return NULL;
 	const int64_t until = net_in(at_most);
 	while (w->act == TAKES_NOTHING && goes_on(w, until))
 		usleep(10000);
 	while (!atomic_load(&w->end)) {
-		const int rc = link_recv_frame(w->w.link, net_in(0.1), &m, &f, &e);
-		if (rc < 0)
+		const int rc = link_recv_frame(w->w.link, net_in(0.02), &m, &f, &e);
+		if (atomic_load(&w->go)) {
+			if (rc > 0)
+				net_msg_release(&m);
+			if (!come_back(w))
+				return NULL;
+			continue;
+		}
+		if (rc < 0 && w->act != COMES_AND_GOES)
 			return NULL;
-		if (rc == 0)
+		if (rc <= 0)
 			continue;
 		const enum frame_kind kind = f.kind;
 		const uint64_t step = f.step;
+		w->w.epoch = kind == FRAME_FORGET ? f.epoch : w->w.epoch;
 		net_msg_release(&m);
 		if (answer(w, kind, step))
 			return NULL;
@@ -357,6 +385,45 @@ static void who_is_asked_is_blamed(void **state)
 	scene_clear(&x);
 }
 
+/* It goes; the members change. */
+static void gone(struct scene *x)
+{
+	struct session_event ev;
+	atomic_store(&x->w[0].go, true);
+	do
+		session_next(x->s, net_in(20), &ev);
+	while (ev.kind == SESSION_MESSAGE);
+	assert_int_equal(ev.kind, SESSION_LOST);
+	assert_int_equal(ev.member, 0);
+	MUST(session_regroup(x->s, &err));
+}
+
+/* A worker that goes again before it has worked is not taken back at once, again and again: the
+ * others work meanwhile. Where they cannot, it is welcome. */
+static void one_that_comes_and_goes(void **state)
+{
+	(void)state;
+	struct scene x;
+	scene_set(&x, COMES_AND_GOES, true);
+	gone(&x);
+	for (int i = 0; i < 2000 && !session_somebody_back(x.s); i++, usleep(5000))
+		session_look_for_lost(x.s);
+	assert_int_equal(session_back(x.s), 0); /* the first time at once */
+	const int meets = atomic_load(&x.w[0].meets);
+	MUST(session_regroup(x.s, &err)); /* for it */
+	usleep(3000000);
+	gone(&x);
+	/* longer than between two dials, shorter than five times what it has cost */
+	for (int64_t until = net_in(11); clock_now() < until; usleep(5000))
+		session_look_for_lost(x.s);
+	assert_int_equal(session_back(x.s), -1);
+	assert_int_equal(session_there(x.s), 1);
+	assert_true(atomic_load(&x.w[0].meets) <= meets + 1); /* it waits to be met */
+	MUST(session_idle(x.s, 20, &err));
+	assert_int_equal(session_back(x.s), 0);
+	scene_clear(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +432,7 @@ int main(void)
 		cmocka_unit_test(layers_are_asked_for_once),
 		cmocka_unit_test(who_takes_nothing_is_lost),
 		cmocka_unit_test(who_is_asked_is_blamed),
+		cmocka_unit_test(one_that_comes_and_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,6 +191,12 @@ ip -n "$net-h" link add hsmesh type bridge
 fails_at "an interface of that name" \
 	"rented: there is an interface 'hsmesh' that heteroshard did not"
 ip -n "$net-h" link del hsmesh
+echo '[Interface]' >"$tmp/h/etc/hsmesh.conf"
+run mesh cluster.yaml --apply
+[ $? -eq 1 ] && line "rented: there is a file of WireGuard, 'hsmesh.conf' that heteroshard did not" &&
+	[ "$(cat "$tmp/h/etc/hsmesh.conf")" = '[Interface]' ] && [ ! -e "$tmp/c/mesh" ]
+check "a file of that name, of an interface that is down"
+rm "$tmp/h/etc/hsmesh.conf"
 printf '#!/bin/sh\nexit 1\n' >"$tmp/c/bin/id" && chmod 755 "$tmp/c/bin/id"
 printf '#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n' >"$tmp/c/bin/sudo"
 chmod 755 "$tmp/c/bin/sudo"

@@ -535,6 +535,8 @@ void session_stepped(struct session *s, int member, int64_t heard, int64_t said,
 {
 	struct session_seat *w = &s->seat[member];
 	apart_worked(&s->apart, member);
+	if (!w->worked)
+		w->worked = clock_now();
 	if (heard)
 		clock_pair_add(&w->clock, w->asked, heard, said, back);
 }

@@ -80,6 +80,8 @@ static void welcome(struct session *s, int i)
 	w->clock = (struct clock_pair){ 0 };
 	w->why = (struct err){ 0 };
 	w->tried[0] = 0;
+	w->fresh = true;
+	w->came = w->worked = 0;
 	crew_return(&s->crew, i);
 	session_name_seat(s, i);
 	w->back = true;
@@ -104,7 +106,7 @@ static void advance(struct session *s, int i)
 	struct session_seat *w = &s->seat[i];
 	struct err why = { 0 };
 	int rc = 0;
-	if (!w->link && clock_now() >= w->again)
+	if (!w->link && clock_now() >= w->again && (s->idle || clock_now() >= w->hold))
 		dial(s, i);
 	if (!w->link)
 		return;
@@ -154,7 +156,7 @@ bool session_somebody_back(const struct session *s)
 
 int session_there(const struct session *s) { return membership_count(&s->members); }
 
-int session_idle(struct session *s, double seconds, struct err *e)
+static int idle(struct session *s, double seconds, struct err *e)
 {
 	for (int64_t end = net_in(seconds); clock_now() < end && !session_somebody_back(s);) {
 		struct session_event ev;
@@ -167,4 +169,12 @@ int session_idle(struct session *s, double seconds, struct err *e)
 		session_look_for_lost(s);
 	}
 	return 0;
+}
+
+int session_idle(struct session *s, double seconds, struct err *e)
+{
+	s->idle = true;
+	const int rc = idle(s, seconds, e);
+	s->idle = false;
+	return rc;
 }

@@ -201,6 +201,9 @@ int session_begin(struct session *s, const struct placement *place, bool trace, 
 	compare_arithmetic(s);
 	if (!s->links)
 		s->links = links_recall(&s->ends);
+	for (int i = 0; i < s->n; i++)
+		if (crew_stage_of(&s->crew, i) < 0) /* it costs nothing until a plan has it */
+			s->seat[i].came = 0;
 	TRY(send_plans(s, trace, e));
 	TRY(wait_until_ready(s, e));
 	for (int i = 0; i < s->n; i++) {

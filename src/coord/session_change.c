@@ -76,6 +76,23 @@ int session_loss(struct session *s, struct err *why_p)
 	return -1;
 }
 
+/* One that comes and goes must not keep the others from their work: it is taken back when they have
+ * worked HOLD times as long as its coming has cost them, with it or without. */
+static void hold(struct session *s, int i)
+{
+	enum { HOLD = 5 };
+	struct session_seat *w = &s->seat[i];
+	const int64_t now = clock_now(), came = w->came, until = w->worked ? w->worked : now;
+	w->came = 0;
+	if (!came)
+		return;
+	w->hold = until + HOLD * (until - came);
+	if (w->hold > now)
+		log_info("%s came %.3g s ago and has gone again: the others go on without it for "
+			 "%.3g s",
+			 w->name, clock_seconds(now - came), clock_seconds(w->hold - now));
+}
+
 /* `patience`: seconds for its process to end. A worker that was lost gets no second chance on the
  * same link, also when it only hangs. */
 static void bury(struct session *s, int i, double patience)
@@ -86,6 +103,7 @@ static void bury(struct session *s, int i, double patience)
 	w->link = NULL;
 	w->buried = true;
 	w->broken = false;
+	hold(s, i);
 	if (w->seat.spec->kind != SEAT_THREAD)
 		seat_stop(&w->seat, patience, true);
 	crew_lose(&s->crew, i);
@@ -187,6 +205,10 @@ int session_regroup(struct session *s, struct err *e)
 		s->seat[i].weights = NULL;
 		if (is_news(&s->seat[i]))
 			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
+		else if (s->seat[i].fresh && s->seat[i].state == SEAT_JOINED) {
+			s->seat[i].fresh = false;
+			s->seat[i].came = clock_now();
+		}
 	}
 	membership_change(&s->members);
 	s->epoch = FRAME_EPOCH(s->term, s->members.epoch);

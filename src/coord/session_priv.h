@@ -44,6 +44,10 @@ struct session_seat {
 	int lost;        /* and the number of the other one, plus one; 0: not known */
 	bool made;       /* its links had been made before */
 	bool saved;      /* it has sent all of its state */
+	/* Of one that came back: whether no plan had it since; when the members changed for it, and
+	 * its first step since; 0: not yet. And until when it is not taken back again */
+	bool fresh;
+	int64_t came, worked, hold;
 	struct clock_pair clock;
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
@@ -81,6 +85,7 @@ struct session {
 	const volatile sig_atomic_t *stop;
 	const char *doing;
 	int64_t look_at; /* when `stop` is looked at again */
+	bool idle;       /* nobody is at work: whoever comes is welcome */
 	void (*tick)(void *ctx);
 	void *tick_ctx;
 };

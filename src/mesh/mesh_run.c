@@ -62,9 +62,10 @@ static void read_fact(struct mesh_run *r, size_t i, const char *word, const char
 		f->up = true;
 	else if (!strcmp(word, "foreign"))
 		fail(f,
-		     "there is an interface '%.15s' that heteroshard did not make: choose another "
-		     "name, as 'mesh: {interface: hsmesh2}'",
-		     m->c->mesh.interface);
+		     "there is %s '%.15s%s' that heteroshard did not make: choose another name, as "
+		     "'mesh: {interface: hsmesh2}'",
+		     value[0] == '1' ? "an interface" : "a file of WireGuard,",
+		     m->c->mesh.interface, value[0] == '1' ? "" : ".conf");
 	else if (!strcmp(word, "busy"))
 		fail(f, "UDP port %.20s is in use there: choose another, as 'mesh: {port: 51821}'",
 		     value);

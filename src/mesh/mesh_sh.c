@@ -47,6 +47,8 @@ void mesh_sh_look(struct buf *s, const struct mesh *m, bool make)
 		 "	grep -q 'written by heteroshard' \"$conf\" 2>/dev/null || echo 'foreign "
 		 "1'\n"
 		 "	echo 'up 1'\n"
+		 "elif [ -e \"$conf\" ] && ! grep -q 'written by heteroshard' \"$conf\"; then\n"
+		 "	echo 'foreign 2'\n"
 		 "elif [ -n \"$(ss -Hlun \"sport = :$port\" 2>/dev/null)\" ]; then\n"
 		 "	echo \"busy $port\"\n"
 		 "fi\n"
@@ -127,7 +129,11 @@ void mesh_sh_apply(struct buf *s, const struct mesh *m, size_t i, const char *wa
 	hosts(s);
 	inside(s);
 	quick(s);
-	buf_adds(s, "mkdir -p /etc/wireguard\ncat >\"$conf.new\" <<'" FLEET_END "'\n");
+	buf_adds(s, "if [ -e \"$conf\" ] && ! grep -q 'written by heteroshard' \"$conf\"; then\n"
+		    "	echo \"heteroshard did not write $conf\" >&2\n"
+		    "	exit 1\n"
+		    "fi\n"
+		    "mkdir -p /etc/wireguard\ncat >\"$conf.new\" <<'" FLEET_END "'\n");
 	mesh_conf(m, i, s);
 	buf_adds(s, FLEET_END "\nnames <<'" FLEET_END "'\n# heteroshard mesh\n");
 	mesh_hosts(m, s);
