@@ -6,11 +6,11 @@
  *
  * A message that arrives before its instruction waits in an inbox, so the result does not depend on
  * the speed of the workers. Only what an instruction of the round still needs gets there, in its
- * size; what is of a BATCH that has not come yet waits in front of its link. Where the device moves data beside its kernels, the result of one
- * instruction is sent, and the next input is uploaded, while the next instruction computes. A
- * worker that waits, for a message or for room to send one, receives from all others meanwhile: so
- * workers cannot wait for each other, whatever the size of messages and of the links' windows. One
- * thread uses it; once warm it allocates nothing. */
+ * size; what is of a BATCH that has not come yet waits in front of its link. Where the device moves
+ * data beside its kernels, the result of one instruction is sent, and the next input is uploaded,
+ * while the next instruction computes. A worker that waits, for a message or for room to send one,
+ * receives from all others meanwhile: so workers cannot wait for each other, whatever the size of
+ * messages and of the links' windows. One thread uses it; once warm it allocates nothing. */
 #ifndef HS_ENGINE_EXCHANGE_H
 #define HS_ENGINE_EXCHANGE_H
 
