@@ -193,7 +193,7 @@ fails_at "an interface of that name" \
 ip -n "$net-h" link del hsmesh
 echo '[Interface]' >"$tmp/h/etc/hsmesh.conf"
 run mesh cluster.yaml --apply
-[ $? -eq 1 ] && line "rented: there is a file of WireGuard, 'hsmesh.conf' that heteroshard did not" &&
+[ $? -eq 1 ] && line "rented: there is a file of WireGuard, 'hsmesh.conf' that heteroshard" &&
 	[ "$(cat "$tmp/h/etc/hsmesh.conf")" = '[Interface]' ] && [ ! -e "$tmp/c/mesh" ]
 check "a file of that name, of an interface that is down"
 rm "$tmp/h/etc/hsmesh.conf"

@@ -26,7 +26,7 @@
 #include "coord/join.h"
 #include "job/job.h"
 #include "worker/serve.h"
-#include "coord/links_measure.h"
+#include "survey/links_measure.h"
 #include "worker/link_probe.h"
 
 #include <pthread.h>

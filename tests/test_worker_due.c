@@ -275,7 +275,7 @@ static void ahead_of_everybody(void **state)
 	OK(exchange_wait_for(&s.x, &w, &msg, &f, &err));
 	net_msg_release(&msg);
 	assert_int_equal(exchange_round_end(&s.x, &err), ERR_PROTOCOL);
-	must_say("member 2 sent ACTIVATION of microbatch 2, chunk 0, in step 5, which nobody");
+	must_say("member 2 sent ACTIVATION 2 of number 0 in step 5, which nobody needed");
 	side_release(&s);
 }
 

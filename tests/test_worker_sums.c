@@ -183,7 +183,7 @@ static void a_part_that_comes_twice(void **state)
 	say(&s, &(struct frame){ .microbatch = 1 });
 	OK(exchange_receive_sum(&s.x, 1, 0, 2, v, COUNT, &err));
 	assert_int_equal(exchange_round_end(&s.x, &err), ERR_PROTOCOL);
-	must_say("member 2 sent part 1 of sum 0 of gradients in step 5, which nobody needed");
+	must_say("member 2 sent SUM 1 of number 0 in step 5, which nobody needed");
 	side_release(&s);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_profile.c - `heteroshard profile CONFIG`: measures the speed of every device and every link
  * of a job. The measurements are described in survey/profiler.h, runtime/measure.h and
- * coord/links_measure.h; here are options, tables and files. */
+ * survey/links_measure.h; here are options, tables and files. */
 #include "cli/cli.h"
 #include "cli/run.h"
 

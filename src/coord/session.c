@@ -132,8 +132,8 @@ static bool is_old(const struct session *s, const struct frame *f)
 }
 
 /* Takes one message of a member. Messages for the session itself (ABORT, BROKEN, a request to
- * leave, PROGRESS) are not returned; `ev` then has the event that follows from them. What an earlier
- * epoch has left is no sign that a worker advances. */
+ * leave, PROGRESS) are not returned; `ev` then has the event that follows from them. What an
+ * earlier epoch has left is no sign that a worker advances. */
 static void take_one(struct session *s, int i, struct session_event *ev)
 {
 	struct session_seat *w = &s->seat[i];
@@ -256,8 +256,8 @@ static int find_stuck(const struct session *s)
 	return worst;
 }
 
-/* An error when no worker has advanced for too long since `began`; or, `awaited` >= 0, when that one
- * has not, whoever else is idle. */
+/* An error when no worker has advanced for too long since `began`; or, `awaited` >= 0, when that
+ * one has not, whoever else is idle. */
 static int check_patience(struct session *s, int awaited, int64_t began, struct err *e)
 {
 	double limit = s->step ? s->patience.stall : s->patience.silent;

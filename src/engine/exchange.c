@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - see exchange.h: messages of the neighbours, and tensors between device and wire. */
-#include "engine/exchange_due.h"
+#include "engine/exchange_parts.h"
 #include "proto/routers.h"
 
 #include "base/clock.h"
@@ -491,19 +491,12 @@ int exchange_round_end(struct exchange *x, struct err *e)
 	TRY(exchange_flush(x, e));
 	for (size_t k = 0; k < x->early_n; k++) {
 		const struct frame *f = &x->early[k].f;
-		if (!x->early[k].used)
-			continue;
-		if (f->kind != FRAME_SUM)
+		if (x->early[k].used)
 			return err_set(e, ERR_PROTOCOL,
-				       "member %u sent %s of microbatch %u, chunk %u, in step "
-				       "%llu, which nobody needed",
+				       "member %u sent %s %u of number %u in step %llu, which "
+				       "nobody needed",
 				       f->from, frame_name(f->kind), f->microbatch, f->chunk,
 				       (unsigned long long)x->orders->step);
-		return err_set(e, ERR_PROTOCOL,
-			       "member %u sent part %u of sum %u of gradients in step %llu, which "
-			       "nobody needed",
-			       f->from, f->microbatch, f->chunk,
-			       (unsigned long long)x->orders->step);
 	}
 	return 0;
 }
@@ -512,11 +505,11 @@ void exchange_release(struct exchange *x)
 {
 	const struct peers *sides[3] = { &x->before, &x->behind, &x->beside };
 	for (int s = 0; s < 3; s++)
-		for (int k = 0; k < sides[s]->n; k++)
-			if (sides[s]->peer[k].held.used) {
+		for (int k = 0; k < sides[s]->n; k++) {
+			if (sides[s]->peer[k].held.used)
 				net_msg_release(&sides[s]->peer[k].held.msg);
-				sides[s]->peer[k].held.used = false;
-			}
+			sides[s]->peer[k].held.used = false;
+		}
 	for (size_t k = 0; k < x->early_n; k++)
 		if (x->early[k].used)
 			net_msg_release(&x->early[k].msg);

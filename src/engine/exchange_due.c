@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_due.c - see exchange_due.h. */
-#include "engine/exchange_due.h"
-#include "proto/routers.h"
+/* exchange_due.c - see exchange_parts.h: which messages of other workers a round still needs;
+ * anything else is refused before it is kept. */
+#include "engine/exchange_parts.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "proto/routers.h"
 
 #include <stdio.h>
-
-/* ---- peers ---- */
 
 enum frame_kind exchange_frame(const struct instr *i)
 {
@@ -63,8 +62,6 @@ const char *exchange_peer_name(const struct exchange *x, const struct peer *p)
 {
 	return x->plan->crew.member[p->member].name;
 }
-
-/* ---- messages of the neighbours ---- */
 
 struct exchange_want exchange_want_of(const struct exchange *x, const struct instr *i)
 {
@@ -210,8 +207,6 @@ static int check_sender(const struct exchange *x, const struct peer *from, const
 	return 0;
 }
 
-/* ---- what is due ---- */
-
 /* Numbers in a row of what an instruction sends or receives. */
 int64_t exchange_width(const struct exchange *x, const struct instr *i)
 {
@@ -282,13 +277,12 @@ static int check_most(const struct exchange *x, const struct peer *from, const s
 	const struct model_config *c = &x->plan->cfg;
 	const uint64_t row = (uint64_t)c->hidden * dtype_size(x->plan->wire) + 4,
 		       most = (uint64_t)c->experts * 4 + n * (uint64_t)c->top_k * row;
-	return f->size <= most
-		       ? 0
-		       : err_set(e, ERR_PROTOCOL,
-				 "%s sent %llu bytes as %s of microbatch %u; at most %llu "
-				 "are due",
-				 exchange_peer_name(x, from), (unsigned long long)f->size,
-				 frame_name(f->kind), f->microbatch, (unsigned long long)most);
+	if (f->size <= most)
+		return 0;
+	return err_set(e, ERR_PROTOCOL,
+		       "%s sent %llu bytes as %s of microbatch %u; at most %llu are due",
+		       exchange_peer_name(x, from), (unsigned long long)f->size,
+		       frame_name(f->kind), f->microbatch, (unsigned long long)most);
 }
 
 /* 1: it is due, once, and has its size; 0: that is not known yet. */
@@ -316,12 +310,12 @@ static int check_due(const struct exchange *x, struct peer *from, const struct f
 int exchange_check(const struct exchange *x, struct peer *from, const struct frame *f,
 		   struct err *e)
 {
-	int rc = check_sender(x, from, f, e);
-	if (rc >= 0 && f->kind == FRAME_SUM)
-		rc = check_sum(x, from, f, e);
-	else if (rc >= 0 && (f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE))
-		rc = check_part(x, from, f, e);
-	else if (rc >= 0)
+	TRY(check_sender(x, from, f, e));
+	if (f->kind == FRAME_SUM)
+		TRY(check_sum(x, from, f, e));
+	else if (f->kind == FRAME_TIED_GRADIENT || f->kind == FRAME_TIED_VALUE)
+		TRY(check_part(x, from, f, e));
+	else
 		return check_due(x, from, f, e);
-	return rc < 0 ? rc : 1;
+	return 1;
 }

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/stat.h"
 #include "base/version.h"
-#include "coord/links_measure.h"
+#include "survey/links_measure.h"
 #include "coord/session.h"
 #include "coord/weights_out.h"
 #include "plan/plan.h"

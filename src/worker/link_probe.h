@@ -4,7 +4,7 @@
  *
  * One side measures: it connects to the other at each of several addresses and exchanges messages.
  * The other side answers. Both do so before PLAN, on the coordinator's order
- * (coord/links_measure.h). A slow link is measured with small messages only: nothing here takes
+ * (survey/links_measure.h). A slow link is measured with small messages only: nothing here takes
  * longer than about three times `seconds` for each direction of an address. */
 #ifndef HS_WORKER_LINK_PROBE_H
 #define HS_WORKER_LINK_PROBE_H

@@ -13,7 +13,7 @@
 #include "proto/protocol.h"
 #include "engine/exchange.h"
 #include "worker/kept.h"
-#include "engine/worker_log.h"
+#include "pass/worker_log.h"
 
 #include <signal.h>
 

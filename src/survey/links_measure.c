@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links_measure.c - see links_measure.h. */
-#include "coord/links_measure.h"
+#include "survey/links_measure.h"
 
 #include "base/buf.h"
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_log.c - see worker_log.h. The failure of a job is not logged here: it is the error that
  * the caller shows. */
-#include "engine/worker_log.h"
+#include "pass/worker_log.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker_log.h - the log of a worker on its own machine: its coordinator, its layers, its progress,
  * its end. Through log.h. */
-#ifndef HS_ENGINE_WORKER_LOG_H
-#define HS_ENGINE_WORKER_LOG_H
+#ifndef HS_PASS_WORKER_LOG_H
+#define HS_PASS_WORKER_LOG_H
 
 #include "proto/protocol.h"
 

@@ -6,8 +6,8 @@
  * second to answer, over every pair of their addresses, one pair of machines at a time; when no
  * address is reached, in the other direction. Workers of one machine are measured once, at their
  * configured address. PLAN names the best way. Results are kept (links_cache.h). */
-#ifndef HS_COORD_LINKS_MEASURE_H
-#define HS_COORD_LINKS_MEASURE_H
+#ifndef HS_SURVEY_LINKS_MEASURE_H
+#define HS_SURVEY_LINKS_MEASURE_H
 
 #include "coord/links.h"
 #include "coord/session.h"
