@@ -213,6 +213,19 @@ works "microbatches are told apart from sequences" \
 	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
 
+# ---- interrupted while devices are measured ----
+(cd "$tmp" && exec "$hs" profile job.yaml --refresh --out measured) >"$tmp/out" 2>"$tmp/err" &
+job=$!
+for _ in $(seq 200); do
+	grep -q "^measuring 1 device" "$tmp/err" && break
+	sleep 0.05
+done
+kill -TERM $job
+wait $job
+[ $? -eq 1 ] && grep -q "^error: interrupted while the devices were measured" "$tmp/err" &&
+	[ ! -e "$tmp/measured/profile.json" ]
+check "profile that is interrupted ends with an error and writes no profile"
+
 # ---- a conversation ----
 printf 'hello\n/new\nhello\nand more\n/what\n/exit\nnever read\n' >"$tmp/lines"
 script -qec "$hs generate $golden/smollm2 --temperature 0 --max-new-tokens 3 --stats" /dev/null \

@@ -471,10 +471,11 @@ void session_close(struct session *s, const struct err *why)
 				   .to = FRAME_MEMBER(i),
 				   .size = n,
 				   .payload = text };
+		const bool thread = s->seat[i].seat.spec && s->seat[i].seat.spec->kind == SEAT_THREAD;
 		if (w->link && link_state(w->link) == LINK_UP)
 			link_send_frame(w->link, &f, net_in(2), &ignored);
-		else if (w->link && link_state(w->link) == LINK_CONNECTING) {
-			/* a thread that waits for its coordinator notices the closed link */
+		if (w->link && (link_state(w->link) == LINK_CONNECTING || (why && thread))) {
+			/* a thread that waits for its coordinator, or measures, notices it */
 			link_close(w->link);
 			w->link = NULL;
 		}

@@ -283,6 +283,9 @@ static int make_message(struct measuring *p, struct err *e)
 
 static int run_all(struct measuring *p, struct runs *v, int i, struct err *e)
 {
+	const struct measure_others *o = p->others;
+	if (o && o->gone && o->gone(o->ctx))
+		return err_set(e, ERR_CANCELLED, "nobody waits for the measurements any more");
 	for (int k = 0; k < KINDS; k++) {
 		double t[3] = { 0 };
 		if (p->built[k])
@@ -726,7 +729,8 @@ static int run(struct measuring *p, struct err *e)
 	uint64_t rounded, beyond;
 	TRY(beyond_buffers(p, free_before, &rounded, e));
 	r->rounding = (double)rounded / (double)(p->dev->mem_used + 1);
-	if (p->others)
+	const bool together = p->others && p->others->begin;
+	if (together)
 		TRY(p->others->begin(p->others->ctx, e));
 	for (int times = 0; times < 2 && (!times || fabs(r->residual) > sum_allowed); times++) {
 		r->points = 0;
@@ -743,7 +747,7 @@ static int run(struct measuring *p, struct err *e)
 	TRY(time_optimizer(p, o, e));
 	if (!cpu)
 		TRY(measure_host_update(p->q, &r->host_update, e));
-	return p->others ? stay_busy(p, e) : 0;
+	return together ? stay_busy(p, e) : 0;
 }
 
 int measure_run(const char *device, const struct measure_request *q,

@@ -115,9 +115,11 @@ struct measure_others {
 	int (*end)(void *ctx, const struct measure_result *r, struct err *e);
 	/* 1: some still measure; 0: none does. */
 	int (*busy)(void *ctx, struct err *e);
+	/* Whether nobody waits for the result any more: asked between runs. MAY be NULL */
+	bool (*gone)(void *ctx);
 };
 
-/* `others` NULL: none. ERR_NOMEM when not even the first size fits. */
+/* `others` NULL, or without `begin`: none. ERR_NOMEM when not even the first size fits. */
 int measure_run(const char *device, const struct measure_request *q,
 		const struct measure_others *others, struct measure_result *r_p, struct err *e);
 

@@ -753,6 +753,7 @@ int profiler_config(const struct config *c, const struct join_options *g,
 	TRYOUT(job_open(c, act, NULL, &job, e));
 	TRYOUT(cluster ? join_cluster(&job, g, &a, &seat, &s, e)
 		       : join_threads(&job, &device, 1, 0, &a, &seat, &s, e));
+	session_until(s, g->stop, "the devices were measured");
 	TRYOUT(profiler_run(s, o, p_p, e));
 out:
 	session_close(s, rc < 0 ? e : NULL);

@@ -149,13 +149,23 @@ static int others_measure(void *ctx, struct err *e)
 	return rc < 0 ? rc : !rc;
 }
 
+static bool nobody_waits(void *ctx)
+{
+	const struct serving *s = ctx;
+	return s->talk->gone && s->talk->gone(s->talk->ctx);
+}
+
 static int measure_anew(const char *device, const struct measure_request *q, struct serving *s,
 			struct err *e)
 {
 	struct measure_result r;
-	const struct measure_others others = { s, begin_together, end_together, others_measure };
 	bool together = q->sharing > 1;
-	int rc = measure_run(device, q, together ? &others : NULL, &r, e);
+	const struct measure_others others = { .ctx = s,
+					       .begin = together ? begin_together : NULL,
+					       .end = end_together,
+					       .busy = others_measure,
+					       .gone = nobody_waits };
+	int rc = measure_run(device, q, &others, &r, e);
 	if (rc < 0)
 		return err_prefix(e, "measuring the device '%s'", device);
 	if (together) /* the result is sent; this answers the call that ended the wait */

@@ -14,6 +14,8 @@ struct measure_talk {
 	int (*say)(void *ctx, const void *payload, size_t n, struct err *e); /* PROFILED */
 	/* Takes the next PROFILE, which is empty. 1: it came; 0: not yet (not with `wait`). */
 	int (*called)(void *ctx, bool wait, struct err *e);
+	/* Whether the coordinator has closed the link, so that nobody waits. MAY be NULL */
+	bool (*gone)(void *ctx);
 };
 
 /* Answers a request. An earlier measurement of the same device, program and job is taken from the

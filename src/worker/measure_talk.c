@@ -39,10 +39,16 @@ static int next_profile(void *ctx, bool wait, struct err *e)
 	return rc < 0 ? rc : 1;
 }
 
+static bool coordinator_gone(void *ctx)
+{
+	const struct orders *o = ctx;
+	return link_state(o->link) == LINK_LOST;
+}
+
 int measure_answer(struct orders *o, const char *device, const char *cache_dir,
 		   const struct frame *f, struct err *e)
 {
-	const struct measure_talk talk = { o, say_profiled, next_profile };
+	const struct measure_talk talk = { o, say_profiled, next_profile, coordinator_gone };
 	if (!f->size)
 		return say_profiled(o, NULL, 0, e);
 	return measure_serve(device, cache_dir, f->payload, f->size, &talk, e);
