@@ -471,10 +471,11 @@ void session_close(struct session *s, const struct err *why)
 				   .to = FRAME_MEMBER(i),
 				   .size = n,
 				   .payload = text };
-		const bool thread = s->seat[i].seat.spec && s->seat[i].seat.spec->kind == SEAT_THREAD;
+		const struct seat_spec *spec = s->seat[i].seat.spec;
 		if (w->link && link_state(w->link) == LINK_UP)
 			link_send_frame(w->link, &f, net_in(2), &ignored);
-		if (w->link && (link_state(w->link) == LINK_CONNECTING || (why && thread))) {
+		if (w->link && (link_state(w->link) == LINK_CONNECTING ||
+				(why && spec && spec->kind == SEAT_THREAD))) {
 			/* a thread that waits for its coordinator, or measures, notices it */
 			link_close(w->link);
 			w->link = NULL;

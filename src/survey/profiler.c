@@ -745,14 +745,13 @@ int profiler_config(const struct config *c, const struct join_options *g,
 	struct seat_spec *seat;
 	bool cluster = g->ranks || join_is_cluster(c);
 	char spec[DEV_SPEC] = "";
-	const char *device = spec;
 	enum dtype act = DT_F32;
 	int rc = 0;
 	if (!cluster)
 		TRY(join_device(c, spec, &act, e));
 	TRYOUT(job_open(c, act, NULL, &job, e));
 	TRYOUT(cluster ? join_cluster(&job, g, &a, &seat, &s, e)
-		       : join_threads(&job, &device, 1, 0, &a, &seat, &s, e));
+		       : join_threads(&job, &(const char *){ spec }, 1, 0, &a, &seat, &s, e));
 	session_until(s, g->stop, "the devices were measured");
 	TRYOUT(profiler_run(s, o, p_p, e));
 out:

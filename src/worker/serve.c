@@ -540,7 +540,7 @@ static void peers_release(struct peers *v)
 	*v = (struct peers){ 0 };
 }
 
-/* Those of PLAN, who may connect from now on: one may have its layers long before this worker has. */
+/* Those of PLAN, who may connect from now on: one may have its layers long before this one. */
 static int list_peers(struct serving *s, const struct plan_message *p, struct err *e)
 {
 	const struct crew *c = &p->crew;
