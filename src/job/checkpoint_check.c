@@ -342,7 +342,10 @@ static int take_passes(struct job *j, const json_t *doc, const char *path, struc
 	size_t n = 0;
 	TRY(read_passes(doc, path, &v, &n, e));
 	const bool same = n == j->npass && (!n || !memcmp(v, j->pass, n * sizeof *v));
-	const bool batch = size * steps == c->micro_batch_size * c->gradient_accumulation_steps;
+	uint64_t rows;
+	const bool batch = size > 0 && steps > 0 &&
+			   mul_ok((uint64_t)size, (uint64_t)steps, &rows) &&
+			   rows == (uint64_t)(c->micro_batch_size * c->gradient_accumulation_steps);
 	if (!same && n && batch && !j->pass && !c->passes.n) {
 		rc = job_set_passes(j, v, n, e);
 	} else if (!same) {
