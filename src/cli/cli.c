@@ -23,16 +23,23 @@ const struct command commands[] = {
 	{ NULL, NULL },
 };
 
+/* A terminal that knows no escape sequences, as in Emacs. */
+static bool is_dumb(void)
+{
+	const char *term = getenv("TERM");
+	return term && !strcmp(term, "dumb");
+}
+
 bool cli_colour(FILE *f)
 {
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-	return !(no && *no) && term && strcmp(term, "dumb") && cli_is_terminal(f);
+	const char *no = getenv("NO_COLOR");
+	return !(no && *no) && getenv("TERM") && !is_dumb() && cli_is_terminal(f);
 }
 
 int cli_columns(FILE *f)
 {
 	struct winsize w;
-	if (!cli_is_terminal(f))
+	if (!cli_is_terminal(f) || is_dumb())
 		return 0;
 	return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }

@@ -71,7 +71,7 @@ int cli_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* True where colours are used: a terminal, NO_COLOR not set, TERM not dumb. */
 bool cli_colour(FILE *f);
-int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal */
+int cli_columns(FILE *f); /* width of the terminal; 0: not a terminal, or TERM is dumb */
 int cli_rows(FILE *f);
 bool cli_utf8(void);                 /* the locale has it */
 struct progress_look cli_look(void); /* of standard error */

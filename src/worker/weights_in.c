@@ -218,7 +218,8 @@ static int check_room(const struct weights_in *w, struct err *e)
 	    missing > (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize)
 		return err_set(e, ERR_INPUT,
 			       "%s: %.3g GB of layers are to be fetched, %.3g GB are free there: "
-			       "name another folder (cache_dir)",
+			       "make room, or name another folder (cache_dir; of an invited "
+			       "worker XDG_CACHE_HOME)",
 			       w->dir, (double)missing / 1e9,
 			       (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
 	return 0;
