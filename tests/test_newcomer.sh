@@ -214,7 +214,8 @@ works "microbatches are told apart from sequences" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
 
 (cd "$tmp" && TERM=dumb script -qec "$hs train job.yaml output_dir=dumb" /dev/null) </dev/null \
-	>"$tmp/out" 2>&1 && grep -q "^step 2/2" "$tmp/out" && ! grep -q "$(printf '\033')" "$tmp/out"
+	>"$tmp/out" 2>&1 && grep -q "^step 2/2" "$tmp/out" &&
+	! grep -q "$(printf '\033')" "$tmp/out"
 check "a terminal that is dumb gets lines"
 
 # ---- interrupted while devices are measured ----
