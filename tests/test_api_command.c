@@ -29,7 +29,8 @@ static const char *hs_bin(void)
 struct said {
 	char out[1 << 18], err[1 << 16];
 	size_t n[2];
-	int most; /* calls until `out` fails; 0: never */
+	int most;           /* calls until `out` fails; 0: never */
+	volatile int *stop; /* set at the first loss; MAY be NULL */
 };
 
 static int add(struct said *s, int which, const char *text, size_t n)
@@ -49,7 +50,14 @@ static int on_out(void *ctx, const char *text, size_t n)
 	return s->most == 1 ? 5 : add(s, 0, text, n);
 }
 
-static int on_err(void *ctx, const char *text, size_t n) { return add(ctx, 1, text, n); }
+static int on_err(void *ctx, const char *text, size_t n)
+{
+	struct said *s = ctx;
+	const int rc = add(s, 1, text, n);
+	if (s->stop && strstr(s->err, "loss"))
+		*s->stop = 1;
+	return rc;
+}
 
 /* The words, split at blanks. */
 static int run_io(hs_io *io, struct said *s, int *status, hs_error *e, const char *line)
@@ -264,14 +272,20 @@ static void a_run_by_its_words(void **state)
 		 scratch("merged2.gguf"));
 	by_program(line, "");
 	assert_true(same_file(scratch("merged1.gguf"), scratch("merged2.gguf")));
-	/* Ctrl-C without a signal: the first step is finished and saved */
-	static const volatile int stop = 1;
+	/* Ctrl-C without a signal: the step is finished and saved */
+	static volatile int stop;
 	hs_io io = hs_io_init();
-	io.stop = &stop;
+	io.stop = said.stop = &stop;
 	snprintf(line, sizeof line, "train %s output_dir=%s max_steps=1000000", job,
 		 scratch("stopped"));
 	MUST(run_io(&io, &said, &status, &e, line));
+	said.stop = NULL;
 	assert_int_equal(status, 1);
+	assert_non_null(strstr(said.err, "saved"));
+	/* before there is anything to save it ends at once */
+	snprintf(line, sizeof line, "train %s output_dir=%s", job, scratch("early"));
+	assert_true(run_io(&io, &said, &status, &e, line) < 0);
+	assert_non_null(strstr(e.text, "interrupted"));
 }
 
 static int use_inside(void *ctx, const hs_step *step, double *rate)
