@@ -216,6 +216,11 @@ static void compile_one(const struct rtc *r, const char *arch, enum dtype t,
 static bool wanted(size_t i, enum dtype t)
 {
 	const char *only = getenv("HS_COMPILE_DTYPE");
+	bool known = !only;
+	for (enum dtype k = DT_F32; k <= DT_F16 && !known; k++)
+		known = !strcmp(only, dtype_name(k));
+	if (!known)
+		fail_msg("HS_COMPILE_DTYPE is '%s'", only);
 	if (only)
 		return !strcmp(only, dtype_name(t));
 	return getenv("HS_COMPILE_ALL") || t == DT_F32 || i == (t == DT_BF16 ? 1 : 0);
