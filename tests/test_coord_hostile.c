@@ -19,15 +19,11 @@
 #include "coord/session.h"
 #include "job/job.h"
 #include "net/wire.h"
+#include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
 
 static struct err err;
-#define MUST(what)                                                                                 \
-	do {                                                                                       \
-		if ((what) < 0)                                                                    \
-			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
-	} while (0)
 
 /* What the first worker does; the second one is honest. */
 enum act {
@@ -236,7 +232,7 @@ static void scene_set(struct scene *x, enum act act, bool begin)
 	snprintf(cache, sizeof cache, "cache_dir=%s/cache", x->t.dir);
 	const char *const more[] = { cache, "compute_dtype=float32", "wire_dtype=float32", NULL };
 	x->c = tiny_config(&x->t, "run", more);
-	MUST(job_open(x->c, DT_F32, NULL, &x->job, &err));
+	OK(job_open(x->c, DT_F32, NULL, &x->job, &err));
 	snprintf(name, sizeof name, "hostile%d", serial++);
 	players_seats(x->seat, 2, name);
 	for (int i = 0; i < 2; i++) {
@@ -246,7 +242,7 @@ static void scene_set(struct scene *x, enum act act, bool begin)
 		player_begin(&x->w[i].w, &x->seat[i], i, play, &x->w[i]);
 	}
 	const struct session_options o = { .seat = x->seat, .n = 2, .join_timeout = 20, .term = 1 };
-	MUST(session_join(&x->job, &o, &x->s, &err));
+	OK(session_join(&x->job, &o, &x->s, &err));
 	x->place = (struct placement){ .stages = 2,
 				       .chunks = 1,
 				       .device = device,
@@ -254,9 +250,9 @@ static void scene_set(struct scene *x, enum act act, bool begin)
 				       .reduce_order = SUM_EXACT,
 				       .reducer = "direct",
 				       .first = { 0, 1, 2 } };
-	MUST(session_assign(x->s, &x->place, (const int[]){ 0, 1 }, &err));
+	OK(session_assign(x->s, &x->place, (const int[]){ 0, 1 }, &err));
 	if (begin)
-		MUST(session_begin(x->s, &x->place, false, &err));
+		OK(session_begin(x->s, &x->place, false, &err));
 }
 
 static void scene_clear(struct scene *x)
@@ -395,7 +391,7 @@ static void gone(struct scene *x)
 	while (ev.kind == SESSION_MESSAGE);
 	assert_int_equal(ev.kind, SESSION_LOST);
 	assert_int_equal(ev.member, 0);
-	MUST(session_regroup(x->s, &err));
+	OK(session_regroup(x->s, &err));
 }
 
 /* A worker that goes again before it has worked is not taken back at once, again and again: the
@@ -410,7 +406,7 @@ static void one_that_comes_and_goes(void **state)
 		session_look_for_lost(x.s);
 	assert_int_equal(session_back(x.s), 0); /* the first time at once */
 	const int meets = atomic_load(&x.w[0].meets);
-	MUST(session_regroup(x.s, &err)); /* for it */
+	OK(session_regroup(x.s, &err)); /* for it */
 	usleep(3000000);
 	gone(&x);
 	/* longer than between two dials, shorter than five times what it has cost */
@@ -419,7 +415,7 @@ static void one_that_comes_and_goes(void **state)
 	assert_int_equal(session_back(x.s), -1);
 	assert_int_equal(session_there(x.s), 1);
 	assert_true(atomic_load(&x.w[0].meets) <= meets + 1); /* it waits to be met */
-	MUST(session_idle(x.s, 20, &err));
+	OK(session_idle(x.s, 20, &err));
 	assert_int_equal(session_back(x.s), 0);
 	scene_clear(&x);
 }

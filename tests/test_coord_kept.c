@@ -22,15 +22,11 @@
 #include "worker/kept.h"
 #include "job/job.h"
 #include "proto/record.h"
+#include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
 
 static struct err err;
-#define MUST(what)                                                                                 \
-	do {                                                                                       \
-		if ((what) < 0)                                                                    \
-			fail_msg("line %d: %s: %s", __LINE__, #what, err.msg);                     \
-	} while (0)
 
 enum { PLAYERS = 3, RUN = 77 };
 enum { OWED = 1, OTHER = 2, DIES = 4, ENDLESS = 8 /* of an offer */ };
@@ -145,7 +141,7 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	tiny_make(&t, 2, 24);
 	struct config *c =
 		tiny_config(&t, "run", (const char *const[]){ "compute_dtype=float32", NULL });
-	MUST(job_open(c, DT_F32, NULL, &job, &err));
+	OK(job_open(c, DT_F32, NULL, &job, &err));
 	snprintf(name, sizeof name, "kept-%d", serial++);
 	players_seats(seat, PLAYERS, name);
 	for (int i = 0; i < PLAYERS; i++) {
@@ -155,7 +151,7 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	const struct session_options so = {
 		.seat = seat, .n = PLAYERS, .join_timeout = 20, .run = RUN, .term = 4
 	};
-	MUST(session_join(&job, &so, &s, &err));
+	OK(session_join(&job, &so, &s, &err));
 	struct err why = { 0 };
 	struct snapshot set;
 	snapshot_init(&set, &job, "", &r.st, true);
@@ -164,7 +160,7 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 	snapshot_release(&set);
 	assert_true(rc == 0 || rc == 1);
 	if (rc) {
-		MUST(record_read(record.p, record.n, &r, &err));
+		OK(record_read(record.p, record.n, &r, &err));
 		*owed_p = r.owed;
 	}
 	for (size_t i = 0; i < job.nparam && rc; i++)
@@ -290,8 +286,8 @@ static void impossible_records(void **state)
 	(void)state;
 	r.pass = pass;
 	r.npass = 2;
-	MUST(record_write(&r, out, sizeof out, &n, &err));
-	MUST(record_read(out, n, &back, &err));
+	OK(record_write(&r, out, sizeof out, &n, &err));
+	OK(record_read(out, n, &back, &err));
 	assert_int_equal(back.npass, 2);
 	assert_int_equal(record_pass(&back, 1), 5);
 	for (size_t k = 0; k < n; k++)
@@ -305,7 +301,7 @@ static void impossible_records(void **state)
 		bad.st.step = k == 1 ? 0 : bad.st.step;
 		bad.st.updates = k == 2 ? 9 : 0;
 		bad.st.scale.scale = k == 3 ? -1 : 0;
-		MUST(record_write(&bad, out, sizeof out, &n, &err));
+		OK(record_write(&bad, out, sizeof out, &n, &err));
 		assert_int_equal(record_read(out, n, &back, &err), ERR_PROTOCOL);
 	}
 }

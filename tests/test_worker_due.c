@@ -11,6 +11,7 @@
 #include "engine/exchange_parts.h"
 #include "net/frame.h"
 #include "proto/protocol.h"
+#include "support/ok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,11 +25,6 @@
 enum { JOB = 7, STEP = 5, TOKENS = 4, WIDE = 8, PATIENCE = 60, WINDOW = 64 << 10 };
 
 static struct err err;
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
-	} while (0)
 
 /* Worker 'a' of the second stage; 'b' and 'c' are the first one, and run microbatches in turn. Or
  * `beside`: all are one group that deals experts. */

@@ -7,6 +7,7 @@
 #include "net/frame.h"
 #include "engine/exchange_sum.h"
 #include "engine/group_sum.h"
+#include "support/ok.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,11 +20,6 @@
 enum { JOB = 7, STEP = 5, NUMBERS = 6, COUNT = 4, PATIENCE = 60 };
 
 static struct err err;
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) < 0)                                                                    \
-			fail_msg("%s: %s (%d)", #call, err.msg, err.code);                         \
-	} while (0)
 
 /* Worker 'a', place 0 of a group of two, without the rest of it; and what 'b' would have. */
 struct side {
