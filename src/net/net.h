@@ -69,7 +69,9 @@ struct net_options {
 	uint64_t window;      /* bytes in flight towards this end, per link; 0: 64 MiB */
 	uint64_t max_message; /* largest message this end accepts; 0: 256 MiB + 64 KiB */
 	/* tls, shm: bytes of messages that a link which the other side dialled receives before
-	 * link_take(); 0: no limit but the window. Other links do not look at it */
+	 * link_take(); 0: no limit but the window. Other links do not look at it. That the peer has
+	 * gone is seen then as soon as the kernel has received all that it sent, at the latest when
+	 * the link is taken */
 	uint64_t before_take;
 	/* tls, with a key: a link whose both ends are in this machine's mesh (inside.h) proves its
 	 * keys and goes without encryption, where the other end says the same */
