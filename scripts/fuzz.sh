@@ -3,10 +3,10 @@
 # Builds every tests/fuzz/fuzz_*.c with clang's libFuzzer and the sanitizers, and runs each for
 # SECONDS on its seeds.
 #   scripts/fuzz.sh SECONDS [PATTERN]        PATTERN: an extended expression
-# SECONDS 0: only the seeds and what was found before, each once. With FUZZ_SAN=thread the thread
-# sanitizer takes the place of the others, and that is all: the fuzzer's own counters would race.
-# A crash leaves its input in build-fuzz/crash/ and makes the exit status 1. Without a usable clang
-# the script says so and does nothing.
+# SECONDS 0: only the seeds and what was found before, each once. Two targets run at a time. With
+# FUZZ_SAN=thread the thread sanitizer takes the place of the others, and that is all: the fuzzer's
+# own counters would race. A crash leaves its input in build-fuzz/crash/ and makes the exit status
+# 1. Without a usable clang the script says so and does nothing.
 set -u
 seconds=${1:-60} pattern=${2:-}
 cd "$(dirname "$0")/.." || exit 1
@@ -65,25 +65,22 @@ mkdir -p $build/fuzz $build/crash
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_leaks=1}
 export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/support/tsan.supp:halt_on_error=1}
-status=0 ran=0
-for source in tests/fuzz/fuzz_*.c; do
-	[ -f "$source" ] || continue
+
+# Builds the target of this source and runs it. Its report goes to the standard output.
+one() {
+	local source=$1 name subject corpus seeds="" log how runs cover
 	name=$(basename "$source" .c)
 	subject=${name#fuzz_}
-	grep -qE -e "$pattern" <<<"$name" || continue
-	# shellcheck disable=SC2046
+	# shellcheck disable=SC2046,SC2086
 	if ! { clang -std=gnu11 -g $flags -fopenmp -D_GNU_SOURCE -Isrc -Iinclude -Itests \
 		-I$build/gen -c "$source" -o "$build/fuzz/$name.o" &&
 		clang $flags -fsanitize=fuzzer -fopenmp "$build/fuzz/$name.o" \
-			$build/libheteroshard.a $(make -s -f Makefile BUILD=$build print-libs) \
-			-o "$build/fuzz/$name"; }; then
+			$build/libheteroshard.a $libs -o "$build/fuzz/$name"; }; then
 		echo "FAIL  $name does not build"
-		status=1
-		continue
+		return 1
 	fi
 	corpus=$build/corpus/$subject
 	mkdir -p "$corpus"
-	seeds=""
 	[ -d "tests/fuzz/seeds/$subject" ] && seeds=tests/fuzz/seeds/$subject
 	log=$build/fuzz/$name.log
 	how=-max_total_time=$seconds
@@ -100,13 +97,26 @@ for source in tests/fuzz/fuzz_*.c; do
 		[ "$san" != thread ] || runs=$(grep -c '^Executed' "$log")
 		cover=$(grep -aoE 'cov: [0-9]+' "$log" | tail -1)
 		printf 'ok    %-24s %9s inputs in %s s, %s\n' "$name" "$runs" "$seconds" "$cover"
-	else
-		printf 'FAIL  %s (input in %s/crash/, log in %s)\n' "$name" "$build" "$log"
-		grep -aE 'ERROR|SUMMARY|runtime error|#[0-9]+ .* in ' "$log" | head -25 |
-			sed 's/^/    | /'
-		status=1
+		return 0
 	fi
+	printf 'FAIL  %s (input in %s/crash/, log in %s)\n' "$name" "$build" "$log"
+	grep -aE 'ERROR|SUMMARY|runtime error|#[0-9]+ .* in ' "$log" | head -25 | sed 's/^/    | /'
+	return 1
+}
+
+libs=$(make -s -f Makefile BUILD=$build print-libs)
+failed=$build/fuzz/failed ran=0
+rm -f "$failed"
+for source in tests/fuzz/fuzz_*.c; do
+	[ -f "$source" ] || continue
+	grep -qE -e "$pattern" <<<"$(basename "$source" .c)" || continue
+	[ $ran -lt 2 ] || wait -n # two at a time
+	{
+		report=$(one "$source" 2>&1) || touch "$failed"
+		echo "$report"
+	} &
 	ran=$((ran + 1))
 done
+wait
 [ $ran -gt 0 ] || { echo "fuzz: no target matches"; exit 1; }
-exit $status
+[ ! -e "$failed" ]

@@ -77,13 +77,14 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 		return err_nomem(e, sizeof *c, "a device");
 	c->lib = l;
 	c->at = l->place[index];
+	c->cpu = opencl_is_cpu(l, index);
 	opencl_text(l, c->at.device, CL_DEVICE_NAME, c->name, sizeof c->name);
 	opencl_text(l, c->at.device, CL_DEVICE_VENDOR, c->vendor, sizeof c->vendor);
 	opencl_text(l, c->at.device, CL_DRIVER_VERSION, c->driver, sizeof c->driver);
 	d->units = (int)opencl_number(l, c->at.device, CL_DEVICE_MAX_COMPUTE_UNITS, 4);
 	c->mem_total = opencl_number(l, c->at.device, CL_DEVICE_GLOBAL_MEM_SIZE, 8);
 	c->mem_largest = opencl_number(l, c->at.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8);
-	c->blas = opencl_blas_use(opencl_is_cpu(c->lib, index));
+	c->blas = opencl_blas_use(c->cpu);
 	c->passes = INT64_MAX;
 	d->priv = c;
 	for (size_t t = 0; t < ARRAY_LEN(c->shape); t++)
@@ -102,7 +103,7 @@ static int opencl_open(struct dev *d, int index, struct err *e)
 	if (rc == CL_SUCCESS)
 		c->copy = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &rc);
 	int32_t ignored; /* without it nothing runs ahead */
-	if (rc == CL_SUCCESS && opencl_wants_side(opencl_is_cpu(l, index)))
+	if (rc == CL_SUCCESS && opencl_wants_side(c->cpu))
 		c->side = l->f.clCreateCommandQueue(c->context, c->at.device, 0, &ignored);
 	if (rc == CL_SUCCESS)
 		c->none = l->f.clCreateBuffer(c->context, CL_MEM_READ_WRITE, 64, NULL, &rc);

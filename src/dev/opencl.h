@@ -33,6 +33,7 @@ struct opencl_lib {
 struct opencl {
 	const struct opencl_lib *lib;
 	struct opencl_place at;
+	bool cpu; /* neither a GPU nor an accelerator */
 	cl_context context;
 	/* Kernels, products and copies inside the device run on `queue` in the order of the calls;
 	 * uploads and downloads on `copy`. Each buffer knows the last work of either that named it,

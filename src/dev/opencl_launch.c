@@ -156,8 +156,8 @@ static void say_slow(struct dev *d, enum dtype t)
 {
 	enum { PROBES = 256 };
 	struct opencl *c = d->priv;
-	if (t == DT_F32 || c->subgroup || opencl_is_cpu(c->lib, d->index) ||
-	    c->products[t] > PROBES || ++c->products[t] <= PROBES)
+	if (t == DT_F32 || c->subgroup || c->cpu || c->products[t] > PROBES ||
+	    ++c->products[t] <= PROBES)
 		return;
 	log_warn("%s (driver %s): the driver has no extension for matrix units that is known here "
 		 "(cl_intel_subgroup_matrix_multiply_accumulate), so products of %s are no faster "

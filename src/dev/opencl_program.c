@@ -50,9 +50,14 @@ static cl_program cached(struct opencl *c, const char *options, const char *key)
 	return p;
 }
 
+/* A driver for the processor keeps what it compiles by itself, kernel after kernel as they are
+ * first launched. PoCL compiles all kernels of a program when it is asked for the binary, which
+ * takes a minute. */
 static void keep(struct opencl *c, cl_program p, const char *key)
 {
 	size_t n = 0;
+	if (c->cpu)
+		return;
 	if (c->lib->f.clGetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof n, &n, NULL) !=
 		    CL_SUCCESS ||
 	    !n)

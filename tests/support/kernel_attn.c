@@ -119,9 +119,11 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 	       *wo = tensor_fetch(ts, o);
 	ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
 	mem_free(wo);
-	/* cards: dk and dv in one part and in some, twice, with the same bits */
+	/* cards: dk and dv in one part and in some; these twice with equal bits, in one dtype or in
+	 * two of the three */
 	double *first[2] = { NULL, NULL };
-	for (int run = 0; run < (ts->dev->units ? 3 : 1); run++) {
+	const int runs = !ts->dev->units ? 1 : (s + t) % 2 ? 2 : 3;
+	for (int run = 0; run < runs; run++) {
 		const int64_t parts = run ? 2 + (int64_t)s % 4 : 1;
 		const struct dev_attn shape_of = { n, r.s, r.h, r.g, r.d, r.window };
 		struct tensor64 *delta = tensor_nan(ts, DT_F32,
@@ -148,9 +150,10 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 				fail_msg("attn_bwd #%zu, %d parts: other bits when repeated", s,
 					 (int)parts);
 			mem_free(now);
-			mem_free(first[i]);
 		}
 	}
+	mem_free(first[0]);
+	mem_free(first[1]);
 	mem_free(wq);
 	mem_free(wk);
 	mem_free(wv);

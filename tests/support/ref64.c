@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void ref_embed_fwd(double *y, const double *table, const int32_t *ids, int64_t n, int64_t c)
 {
@@ -466,17 +467,43 @@ void ref_sgd(double *p, double *mom, const double *g, int64_t n, double lr, doub
 	}
 }
 
+static double *room(int64_t n)
+{
+	double *x = calloc((size_t)n + 1, sizeof *x);
+	if (!x)
+		abort();
+	return x;
+}
+
+/* A row-major copy (rows, cols) of a matrix that is stored transposed. */
+static double *turned(const double *x, int64_t rows, int64_t cols, int64_t ld)
+{
+	double *y = room(rows * cols);
+	for (int64_t j = 0; j < cols; j++)
+		for (int64_t i = 0; i < rows; i++)
+			y[i * cols + j] = x[j * ld + i];
+	return y;
+}
+
+/* Row by row of C, so that the innermost loop is one over neighbours. */
 void ref_gemm(double *c, const double *a, const double *b, int64_t m, int64_t n, int64_t k, bool ta,
 	      bool tb, int64_t lda, int64_t ldb, int64_t ldc, double alpha, double beta)
 {
-	for (int64_t i = 0; i < m; i++)
-		for (int64_t j = 0; j < n; j++) {
-			double s = 0;
-			for (int64_t x = 0; x < k; x++)
-				s += (ta ? a[x * lda + i] : a[i * lda + x]) *
-				     (tb ? b[j * ldb + x] : b[x * ldb + j]);
-			c[i * ldc + j] = alpha * s + (beta != 0 ? beta * c[i * ldc + j] : 0);
+	double *s = room(n), *rows = tb ? turned(b, k, n, ldb) : NULL;
+	for (int64_t i = 0; i < m; i++) {
+		memset(s, 0, (size_t)n * sizeof *s);
+		for (int64_t x = 0; x < k; x++) {
+			const double f = ta ? a[x * lda + i] : a[i * lda + x];
+			const double *r = tb ? rows + x * n : b + x * ldb;
+#pragma omp simd
+			for (int64_t j = 0; j < n; j++)
+				s[j] += f * r[j];
 		}
+		for (int64_t j = 0; j < n; j++)
+			c[i * ldc + j] = alpha * s[j] + (beta != 0 ? beta * c[i * ldc + j] : 0);
+	}
+	free(s);
+	free(rows);
 }
 
 static double act_value(double x, int64_t kind)
