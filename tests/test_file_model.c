@@ -3,6 +3,7 @@
  * and folders that are refused. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "file/gguf_write.h"
 #include "file/llama3_rope.h"
 #include "file/model_file.h"
@@ -566,6 +567,36 @@ static void test_ends(void **state)
 	json_decref(o);
 }
 
+/* Workers in threads read one file: what is made of a matrix in MXFP4 for one of them stays when
+ * another has dropped the tensor. */
+static void test_views_of_mxfp4(void **state)
+{
+	static const char *const path[] = { "tests/golden/models/gpt-oss",
+					    "tests/golden/models/gpt-oss.gguf" };
+	(void)state;
+	for (size_t k = 0; k < 2; k++) {
+		struct err e = { 0 };
+		struct nf4_view a, b;
+		struct model_file *f = open_model(repository("%s", path[k]));
+		const struct model_tensor *t =
+			model_file_find(f, "model.layers.0.mlp.experts.1.up_proj.weight");
+		assert_true(t && t->kind == STORE_NF4);
+		const uint64_t bytes = t->count / 2;
+		assert_int_equal(model_file_nf4(f, t, &a, &e), 0);
+		assert_int_equal(model_file_nf4(f, t, &b, &e), 0);
+		assert_true(a.memory && b.memory && a.memory != b.memory);
+		model_file_drop(f, t);
+		assert_memory_equal(a.packed, b.packed, bytes);
+		mem_free(a.memory);
+		model_file_close(f);
+		uint64_t sum = 0;
+		for (uint64_t i = 0; i < bytes; i++)
+			sum += b.packed[i];
+		assert_true(sum > 0);
+		mem_free(b.memory);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -574,6 +605,7 @@ int main(void)
 		cmocka_unit_test(test_sharded),        cmocka_unit_test(test_nf4),
 		cmocka_unit_test(test_bitsandbytes),   cmocka_unit_test(test_unaligned),
 		cmocka_unit_test(test_refused),        cmocka_unit_test(test_nf4_refused),
+		cmocka_unit_test(test_views_of_mxfp4),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

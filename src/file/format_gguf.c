@@ -29,8 +29,6 @@ struct entry {
 	const uint8_t *data; /* of g, or of one expert in it */
 	int64_t head_dim;    /* 0: rows lie as in Hugging Face */
 	bool plus_one;       /* stored plus one */
-	uint8_t *memory;     /* what the view of a matrix in MXFP4 points into; owned */
-	struct nf4_view nf4;
 };
 
 struct gguf_model {
@@ -248,8 +246,6 @@ static void model_close(struct model_file *f)
 	struct gguf_model *m = f->priv;
 	if (!m)
 		return;
-	for (size_t i = 0; m->entry && i < f->count; i++)
-		mem_free(m->entry[i].memory);
 	gguf_close(&m->g);
 }
 
@@ -307,38 +303,28 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 static int model_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
 		     struct err *e)
 {
-	struct entry *en = (struct entry *)entry_of(f, t);
-	const uint64_t n = t->count / MX_BLOCK;
-	uint8_t *parts = en->memory ? NULL : mem_alloc(n * (MX_BYTES + 1)), *scales;
-	if (!en->memory && !parts)
+	const struct entry *en = entry_of(f, t);
+	const uint64_t n = t->count / MX_BLOCK, each = (uint64_t)(t->shape[1] / MX_BLOCK);
+	uint8_t *parts = mem_alloc(n * (MX_BYTES + 1)), *scales;
+	if (!parts)
 		return err_nomem(e, n * (MX_BYTES + 1), t->name);
-	if (!en->memory) {
-		scales = parts + n * MX_BYTES;
-		for (uint64_t b = 0; b < n; b++) {
-			const uint8_t *p = en->data + b * (MX_BYTES + 1);
-			scales[b] = p[0];
-			for (int i = 0; i < MX_BYTES; i++) { /* numbers 2 i and 2 i + 1 */
-				const int at = 1 + 2 * i % 16, high = i < 8 ? 0 : 4;
-				parts[b * MX_BYTES + (uint64_t)i] =
-					(uint8_t)((p[at] >> high & 15) | (p[at + 1] >> high & 15)
-										 << 4);
-			}
+	scales = parts + n * MX_BYTES;
+	for (uint64_t b = 0; b < n; b++) {
+		const uint8_t *p = en->data + b * (MX_BYTES + 1);
+		scales[b] = p[0];
+		for (int i = 0; i < MX_BYTES; i++) { /* numbers 2 i and 2 i + 1 */
+			const int at = 1 + 2 * i % 16, high = i < 8 ? 0 : 4;
+			parts[b * MX_BYTES + (uint64_t)i] =
+				(uint8_t)((p[at] >> high & 15) | (p[at + 1] >> high & 15) << 4);
 		}
-		const uint64_t each = (uint64_t)(t->shape[1] / MX_BLOCK);
-		int rc = mx_view(parts, each * MX_BYTES, scales, each, t->shape[0], t->shape[1],
-				 &en->nf4, &en->memory, e);
-		mem_free(parts);
-		TRY(rc);
 	}
-	*v_p = en->nf4;
-	return 0;
+	int rc = mx_view(parts, each * MX_BYTES, scales, each, t->shape[0], t->shape[1], v_p, e);
+	mem_free(parts);
+	return rc;
 }
 
 static void model_drop(struct model_file *f, const struct model_tensor *t)
 {
-	struct entry *en = (struct entry *)entry_of(f, t);
-	mem_free(en->memory);
-	en->memory = NULL;
 	map_drop(&((const struct gguf_model *)f->priv)->g.map, entry_of(f, t)->data, t->bytes);
 }
 

@@ -47,7 +47,6 @@ struct entry {
 	struct fused fused;
 	const struct st_tensor *scales; /* of FUSED_BLOCKS */
 	const struct st_file *scales_file;
-	uint8_t *memory; /* what the view of one points into; owned */
 };
 
 struct folder {
@@ -555,8 +554,6 @@ static int folder_open(struct model_file *f, struct err *e)
 static void folder_close(struct model_file *f)
 {
 	struct folder *fo = f->priv;
-	for (size_t i = 0; fo && i < f->count; i++)
-		mem_free(fo->entry[i].memory);
 	for (size_t i = 0; fo && i < fo->nshard; i++)
 		st_close(fo->shard[i].st);
 }
@@ -605,15 +602,15 @@ static int folder_raw(struct model_file *f, const struct model_tensor *t, const 
 static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
 		      struct err *e)
 {
-	struct entry *en = (struct entry *)entry_of(f, t);
+	const struct entry *en = entry_of(f, t);
 	const struct fused *u = &en->fused;
-	if (u->kind && !en->memory) {
+	if (u->kind) {
 		const uint64_t each = (uint64_t)(t->shape[1] / MX_BLOCK),
 			       at = (uint64_t)(u->expert * t->shape[0] * u->step + u->first) * each,
 			       step = each * (uint64_t)u->step;
-		TRY(mx_view((const uint8_t *)en->st->data + at * MX_BYTES, step * MX_BYTES,
-			    (const uint8_t *)en->scales->data + at, step, t->shape[0], t->shape[1],
-			    &en->nf4, &en->memory, e));
+		return mx_view((const uint8_t *)en->st->data + at * MX_BYTES, step * MX_BYTES,
+			       (const uint8_t *)en->scales->data + at, step, t->shape[0],
+			       t->shape[1], v_p, e);
 	}
 	*v_p = en->nf4;
 	return 0;
@@ -621,9 +618,7 @@ static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct
 
 static void folder_drop(struct model_file *f, const struct model_tensor *t)
 {
-	struct entry *en = (struct entry *)entry_of(f, t);
-	mem_free(en->memory);
-	en->memory = NULL;
+	const struct entry *en = entry_of(f, t);
 	if (en->fused.kind) { /* others of the tensor are needed */
 		const uint64_t each = en->st->bytes / (uint64_t)en->st->shape[0];
 		st_drop_range(en->file,

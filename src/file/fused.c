@@ -104,7 +104,7 @@ void mx_expand(const uint8_t *blocks, const uint8_t *scales, float *dst, uint64_
 }
 
 int mx_view(const uint8_t *blocks, uint64_t block_step, const uint8_t *scales, uint64_t scale_step,
-	    int64_t nrows, int64_t columns, struct nf4_view *v_p, uint8_t **memory_p, struct err *e)
+	    int64_t nrows, int64_t columns, struct nf4_view *v_p, struct err *e)
 {
 	const uint64_t row = (uint64_t)columns / 2, each = (uint64_t)columns / MX_BLOCK,
 		       n = (uint64_t)nrows, nblk = n * each, nested = (nblk + 255) / 256,
@@ -128,7 +128,7 @@ int mx_view(const uint8_t *blocks, uint64_t block_step, const uint8_t *scales, u
 				  .code2 = mx_scales(),
 				  .absmax2 = ones,
 				  .blocksize = MX_BLOCK,
-				  .blocksize2 = 256 };
-	*memory_p = p;
+				  .blocksize2 = 256,
+				  .memory = p };
 	return 0;
 }

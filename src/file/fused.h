@@ -40,8 +40,8 @@ const float *mx_scales(void);
 /* Blocks to float32; n is a multiple of 32. */
 void mx_expand(const uint8_t *blocks, const uint8_t *scales, float *dst, uint64_t n);
 /* The view of a matrix of `rows` rows of `columns` numbers; row i is at blocks + i * block_step and
- * scales + i * scale_step bytes. *memory_p: what it points into, to be freed. */
+ * scales + i * scale_step bytes. v_p->memory is what it points into. */
 int mx_view(const uint8_t *blocks, uint64_t block_step, const uint8_t *scales, uint64_t scale_step,
-	    int64_t rows, int64_t columns, struct nf4_view *v_p, uint8_t **memory_p, struct err *e);
+	    int64_t rows, int64_t columns, struct nf4_view *v_p, struct err *e);
 
 #endif

@@ -50,6 +50,7 @@ struct nf4_view {
 	float offset;
 	int blocksize;  /* elements: 64 as a rule */
 	int blocksize2; /* 256 */
+	void *memory;   /* NULL, or what was made for the view: the caller's, for mem_free() */
 };
 
 struct model_file;
@@ -92,6 +93,7 @@ int model_file_read_f32(struct model_file *f, const struct model_tensor *t, int6
  * aligned to their dtype; ERR_UNSUPPORTED otherwise. */
 int model_file_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
 		   struct err *e);
+/* One file serves several threads: what is made for a view belongs to its caller. */
 int model_file_nf4(struct model_file *f, const struct model_tensor *t, struct nf4_view *v_p,
 		   struct err *e);
 /* Tells the kernel that this tensor's pages are not needed any more, so that they leave the

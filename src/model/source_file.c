@@ -3,6 +3,7 @@
 #include "model/source.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "file/model_file.h"
 #include "model/model.h"
 
@@ -30,10 +31,12 @@ static int get_nf4(void *ctx, const char *name, struct nf4_parts *q, struct err 
 {
 	struct nf4_view v;
 	TRY(model_file_nf4(ctx, model_file_find(ctx, name), &v, e));
-	if (v.absmax8 && v.blocksize2 != NF4_BLOCK2)
+	if (v.absmax8 && v.blocksize2 != NF4_BLOCK2) {
+		mem_free(v.memory);
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s: nested block size %d is not supported (%d is)",
 			       model_file_path(ctx), name, v.blocksize2, NF4_BLOCK2);
+	}
 	*q = (struct nf4_parts){ .packed = v.packed,
 				 .absmax = v.absmax,
 				 .absmax8 = v.absmax8,
@@ -41,7 +44,8 @@ static int get_nf4(void *ctx, const char *name, struct nf4_parts *q, struct err 
 				 .code2 = v.code2,
 				 .absmax2 = v.absmax2,
 				 .offset = v.offset,
-				 .block = v.blocksize };
+				 .block = v.blocksize,
+				 .memory = v.memory };
 	return 0;
 }
 

@@ -171,7 +171,9 @@ int stage_param_add(struct stage_builder *b, int layer, const char *name, int nd
 				       name);
 		struct nf4_parts q;
 		TRY(b->src->nf4(b->src->ctx, name, &q, e));
-		TRY(param_init_nf4(p, s->dev, kept, dim, &q, e));
+		int rc = param_init_nf4(p, s->dev, kept, dim, &q, e);
+		mem_free(q.memory);
+		TRY(rc);
 	} else if (linear && s->opt.quantize) {
 		struct rows_of r = { b, name };
 		TRY(param_quantize_nf4(p, s->dev, kept, dim, s->opt.double_quant, rows_from_source,

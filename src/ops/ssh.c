@@ -338,7 +338,8 @@ static bool turn(struct child *k, size_t n, struct pollfd *p)
 		p[items++] = (struct pollfd){ k[i].out, POLLIN, 0 };
 		p[items++] = (struct pollfd){ k[i].err, POLLIN, 0 };
 	}
-	poll(p, items, 200); /* negative descriptors are left out */
+	if (items)
+		poll(p, items, 200); /* negative descriptors are left out */
 	bool more = false;
 	for (size_t i = 0; i < n; i++) {
 		if (k[i].in >= 0 && p[3 * i].revents)

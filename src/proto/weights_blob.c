@@ -68,6 +68,7 @@ int blob_describe(struct model_file *f, const struct model_tensor *t, const stru
 		h->nf4 = true;
 		h->doubled = v.absmax8 != NULL;
 		h->block = (uint32_t)v.blocksize;
+		mem_free(v.memory);
 		if (h->doubled && v.blocksize2 != NF4_BLOCK2)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: %s: nested block size %d is not supported (%d is)",
@@ -139,6 +140,7 @@ static int make_nf4(struct model_file *f, const struct model_tensor *t, const st
 			memcpy(a.absmax, v.absmax, blocks(h) * 4);
 		}
 		memcpy(a.packed, v.packed, (numbers(h) + 1) / 2);
+		mem_free(v.memory);
 		return 0;
 	}
 	float *w, *absmax = a.absmax;

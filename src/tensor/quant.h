@@ -33,6 +33,7 @@ struct nf4_parts {
 	const float *code, *code2, *absmax2;
 	float offset;
 	int block;
+	void *memory; /* NULL, or what was made for it: the caller's, for mem_free() */
 };
 
 /* A frozen parameter [out,in] from finished parts. */

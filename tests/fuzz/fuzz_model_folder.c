@@ -7,6 +7,7 @@
  * adapter that opens is written, and reads back. */
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "file/atomic.h"
 #include "file/gguf_write.h"
 #include "file/model_file.h"
@@ -73,7 +74,8 @@ static void read_model(struct model_file *f)
 		const void *raw;
 		float *x = malloc(t->count * sizeof *x);
 		model_file_read_f32(f, t, 0, t->ndim ? t->shape[0] : 1, x, &e);
-		model_file_nf4(f, t, &v, &e);
+		if (model_file_nf4(f, t, &v, &e) >= 0)
+			mem_free(v.memory);
 		model_file_raw(f, t, &raw, &e);
 		model_file_drop(f, t);
 		free(x);

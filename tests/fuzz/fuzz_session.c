@@ -340,7 +340,7 @@ static int take_kept(struct session *s, struct err *e)
 	const struct train_state st = { 0 };
 	struct snapshot set;
 	struct buf record = BUF_INIT;
-	session_set_patience(s, &(struct patience){ .silent = 2 });
+	session_set_patience(s, &(struct patience){ .silent = 0.3 });
 	snapshot_init(&set, &job, NULL, &st, true);
 	set.over = true;
 	int rc = session_pull_kept(s, 0, &set, &record, e);
@@ -366,7 +366,7 @@ static void coordinate(void)
 					   .device = "cpu",
 					   .address = "worker-1" } };
 	const struct session_options o = {
-		.seat = seat, .n = SEATS, .join_timeout = 2, .run = choice & KEPT ? RUN : 0
+		.seat = seat, .n = SEATS, .join_timeout = 0.3, .run = choice & KEPT ? RUN : 0
 	};
 	place = (struct placement){ .stages = SEATS,
 				    .chunks = 1,
