@@ -18,6 +18,8 @@ CC      ?= cc
 PREFIX  ?= /usr/local
 # where systemd looks for units
 UNITS   ?= $(PREFIX)/lib/systemd/system
+# where zsh looks for completion: the place of packages of Debian, and that of everybody else
+ZSH     ?= $(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 comma   := ,
 BUILD   := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(DEBUG),-debug)
 DEPS_OK := $(BUILD)/.deps
@@ -309,12 +311,12 @@ install-lib: lib
 .PHONY: install-data
 install-data: $(BIN)
 	@mkdir -p $(share)/man/man1 $(share)/bash-completion/completions \
-		$(share)/zsh/vendor-completions $(share)/heteroshard
+		$(DESTDIR)$(ZSH) $(share)/heteroshard
 	@$(PAGES_BY) --help=man >$(share)/man/man1/heteroshard.1
 	@for c in $(COMMANDS); do \
 		$(PAGES_BY) $$c --help=man >$(share)/man/man1/heteroshard-$$c.1 || exit 1; done
 	@$(PAGES_BY) --help=bash >$(share)/bash-completion/completions/heteroshard
-	@$(PAGES_BY) --help=zsh >$(share)/zsh/vendor-completions/_heteroshard
+	@$(PAGES_BY) --help=zsh >$(DESTDIR)$(ZSH)/_heteroshard
 	@cp -r examples $(share)/heteroshard/
 	@mkdir -p $(DESTDIR)$(UNITS)
 	@sed 's,/usr/bin/,$(PREFIX)/bin/,' packaging/heteroshard-worker.service \
@@ -323,7 +325,7 @@ uninstall:
 	@rm -f $(DESTDIR)$(PREFIX)/bin/heteroshard $(share)/man/man1/heteroshard.1 \
 		$(COMMANDS:%=$(share)/man/man1/heteroshard-%.1) \
 		$(share)/bash-completion/completions/heteroshard \
-		$(share)/zsh/vendor-completions/_heteroshard \
+		$(DESTDIR)$(ZSH)/_heteroshard \
 		$(DESTDIR)$(UNITS)/heteroshard-worker.service
 	@rm -rf $(share)/heteroshard
 	@cd $(DESTDIR)$(PREFIX) && rm -f include/heteroshard.h lib/pkgconfig/heteroshard.pc \

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -273,6 +274,36 @@ static void info(void **state)
 	refused(CALL(NULL, "info", MODEL "/config.json"), 1, "is not a plan, a profile");
 }
 
+/* Events, evaluations and damaged lines stand between the steps of a run, before and behind them. */
+static void info_of_a_run(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"event\": \"lost\", \"step\": 0, \"text\": \"'b' is gone\"}\n"
+		"{\"step\": 0, \"val_loss\": 5}\n{\"step\": 1, \"loss\": 4.5}\nnot JSON\n"
+		"{\"step\": 2, \"loss\": 3.5}\n"
+		"{\"event\": \"joined\", \"step\": 2, \"text\": \"'b' is back\"}\n";
+	char run[100], path[128];
+	snprintf(run, sizeof run, "%s/run", dir);
+	snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+	assert_int_equal(mkdir(run, 0700), 0);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+	struct result r = CALL(NULL, "info", "--json", run);
+	expect(&r, 0);
+	json_t *o = as_json(&r);
+	assert_int_equal(json_integer_value(json_object_get(o, "steps")), 2);
+	assert_true(json_real_value(json_object_get(o, "first_loss")) == 4.5);
+	assert_true(json_real_value(json_object_get(o, "last_loss")) == 3.5);
+	assert_int_equal(json_integer_value(json_object_get(o, "last_validation_loss")), 5);
+	json_decref(o);
+	done(&r);
+	unlink(path);
+	assert_int_equal(rmdir(run), 0);
+}
+
 static void devices(void **state)
 {
 	(void)state;
@@ -376,6 +407,7 @@ int main(void)
 		cmocka_unit_test(configuration_reference),
 		cmocka_unit_test(bad_configurations),
 		cmocka_unit_test(info),
+		cmocka_unit_test(info_of_a_run),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(tokenize),
 		cmocka_unit_test(output_that_cannot_be_written),

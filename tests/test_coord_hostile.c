@@ -373,6 +373,12 @@ static void who_takes_nothing_is_lost(void **state)
 	says("interrupted while it was held up");
 	assert_false(atomic_load(&x.w[0].over));
 	pthread_join(t, NULL);
+	/* the members change, and it does not take FORGET either */
+	t = interrupt_soon(&x);
+	assert_int_equal(session_regroup(x.s, &err), ERR_CANCELLED);
+	says("interrupted while it was held up");
+	assert_false(atomic_load(&x.w[0].over));
+	pthread_join(t, NULL);
 	scene_clear(&x);
 }
 

@@ -232,6 +232,12 @@ static void what_goes_wrong_is_one_line(void **state)
 		 s.port + 1, s.key.pub, s.key.pub);
 	p = site_start(&s, "train", "two.yaml", text, "join_timeout=2", NULL);
 	must_fail(&p, 1, "far");
+	/* nothing trains yet: Ctrl-C does not promise to save */
+	p = site_start(&s, "train", "two.yaml", text, NULL);
+	until(&p, "far");
+	kill(p.pid, SIGINT);
+	must_fail(&p, 1, "interrupted while waiting");
+	assert_true(says(&p, "stopping (Ctrl-C again: end at once)"));
 
 	/* two that claim one id: the second finds the port taken */
 	w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);
@@ -320,6 +326,7 @@ static void interrupted_is_saved(void **state)
 	assert_int_equal(finished(&p, PATIENCE), 1);
 	must_succeed(&w);
 	assert_true(says(&p, "interrupted after step"));
+	assert_true(says(&p, "stopping: the step is finished and saved first"));
 	p = site_start(&s, "train", "two.yaml", "max_steps=400", "save_steps=0",
 		       "resume_from_checkpoint=latest", NULL);
 	must_succeed(&p);

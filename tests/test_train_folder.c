@@ -260,6 +260,29 @@ static void a_timed_checkpoint_replaces_the_one_before(void **state)
 	tiny_remove(&t);
 }
 
+/* A run that ended before its first step is no reason to ask; one that trained is, and what can be
+ * done about it depends on whether it saved. */
+static void what_did_nothing_is_begun_again(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct err e;
+	static const char latest[] = "resume_from_checkpoint=latest";
+	tiny_make(&t, 2, 20);
+	refused(&t, "none", WITH(latest), "leave it out to begin a run");
+	assert_true(dir_make(at(&t, "early"), &e) >= 0);
+	put(at(&t, "early/run.json"), "{}");
+	put(at(&t, "early/metrics.jsonl"), "{\"step\": 0, \"val_loss\": 3.5}\n");
+	works(&t, "early", NULL, WITH("max_steps=1"));
+	assert_true(dir_make(at(&t, "late"), &e) >= 0);
+	put(at(&t, "late/run.json"), "{}");
+	put(at(&t, "late/metrics.jsonl"), "{\"step\": 1, \"loss\": 3.5}\n");
+	refused(&t, "late", NULL, "holds a run, which has no checkpoint: replace it");
+	refused(&t, "late", WITH(latest), "overwrite_output_dir=true replaces the one");
+	refused(&t, "early", NULL, "holds a run: resume it");
+	tiny_remove(&t);
+}
+
 /* ---- what is replaced, and when ---- */
 
 static void only_runs_are_replaced(void **state)
@@ -626,6 +649,7 @@ int main(void)
 		cmocka_unit_test(newest_is_what_was_written_last),
 		cmocka_unit_test(going_back_gives_the_same_bits),
 		cmocka_unit_test(a_timed_checkpoint_replaces_the_one_before),
+		cmocka_unit_test(what_did_nothing_is_begun_again),
 		cmocka_unit_test(only_runs_are_replaced),
 		cmocka_unit_test(who_may_read_a_run),
 		cmocka_unit_test(logs_lead_nowhere),

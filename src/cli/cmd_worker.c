@@ -27,7 +27,7 @@ struct args {
 	int64_t port;
 	struct config_limits limits;
 	bool insecure, once;
-	char *plugin;
+	char *plugin, *cache_dir;
 };
 
 static const struct opt rows[] = {
@@ -73,6 +73,11 @@ static const struct opt rows[] = {
 	  .hi = 1e6,
 	  .arg = "GIB",
 	  .help = "without CONFIG: at most so much, where the device is the processor" },
+	{ .key = "cache_dir",
+	  .kind = OPT_STR,
+	  .offset = offsetof(struct args, cache_dir),
+	  .arg = "DIR",
+	  .help = "without CONFIG: where the layers that come are kept; else ~/.cache/heteroshard" },
 	{ .key = "plugin",
 	  .kind = OPT_STR,
 	  .offset = offsetof(struct args, plugin),
@@ -207,6 +212,7 @@ static int join(const struct args *o, struct err *e)
 static int serve_inviter(const struct args *o, struct err *e)
 {
 	const struct dial_in d = { .device = o->device,
+				   .cache_dir = o->cache_dir,
 				   .cache_limit = 100,
 				   .port = (unsigned)o->port,
 				   .once = o->once,

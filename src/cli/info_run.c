@@ -147,12 +147,14 @@ static void add_metrics(json_t *o, const char *path)
 		json_parse_text_in(p, (size_t)(nl - p), path, JSON_MEMORY_LINE, &line, &e);
 		json_t **from = json_object_get(line, "val_loss") ? &val_first : &first,
 		       **to = from == &first ? &last : &val_last;
-		if (line && !*from)
-			*from = json_incref(line);
-		if (line) {
-			json_decref(*to);
-			*to = line;
+		if (from == &first && !json_object_get(line, "loss")) { /* an event, or damaged */
+			json_decref(line);
+			continue;
 		}
+		if (!*from)
+			*from = json_incref(line);
+		json_decref(*to);
+		*to = line;
 	}
 	copy_member(o, "steps", last, "step");
 	copy_member(o, "first_loss", first, "loss");

@@ -17,9 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop, mute;
+static volatile sig_atomic_t stop, mute, trains;
 
 enum { ONE_SIGNAL = 200 }; /* milliseconds */
 
@@ -34,8 +35,11 @@ static void on_signal(int sig)
 	if (stop && (sig == SIGHUP || clock_seconds(now - first_signal) * 1000 < ONE_SIGNAL))
 		return;
 	first_signal = now;
-	static const char text[] = "\n" CLI_STOPPING "\n";
-	ssize_t n = mute && !stop ? 0 : write(STDERR_FILENO, text, stop ? 1 : sizeof text - 1);
+	const char *text = stop ? "" : cli_stop_text();
+	const struct iovec line[] = { { (char *)"\n", 1 },
+				      { (char *)text, strlen(text) },
+				      { (char *)"\n", 1 } };
+	ssize_t n = mute && !stop ? 0 : writev(STDERR_FILENO, line, stop ? 1 : 3);
 	(void)n;
 	if (stop) {
 		signal(sig, SIG_DFL);
@@ -45,6 +49,18 @@ static void on_signal(int sig)
 }
 
 void cli_stop_says(bool yes) { mute = !yes; }
+
+void cli_stop_trains(bool yes)
+{
+	if (!cli_is_inside())
+		trains = yes;
+}
+
+const char *cli_stop_text(void)
+{
+	return trains ? "stopping: the step is finished and saved first (Ctrl-C again: end at once)"
+		      : "stopping (Ctrl-C again: end at once)";
+}
 
 const volatile sig_atomic_t *cli_stop(void)
 {

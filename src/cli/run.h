@@ -15,10 +15,12 @@
  * that is returned; a second SIGINT or SIGTERM ends the program. Inside of another program the flag
  * is that one's, and signals are left alone. */
 const volatile sig_atomic_t *cli_stop(void);
-/* Whether the signal handler prints CLI_STOPPING: false where a display is drawn, which then
+/* Whether the signal handler prints cli_stop_text(): false where a display is drawn, which then
  * shows it. */
 void cli_stop_says(bool yes);
-#define CLI_STOPPING "stopping: the step is finished and saved first (Ctrl-C again: end at once)"
+/* What a stop means now: while steps are trained, one is finished and saved first. */
+void cli_stop_trains(bool yes);
+const char *cli_stop_text(void);
 
 /* The configuration of a command: pos[0], then key=value in pos[1..npos). What is no configuration
  * (a model, data, key=value in its place) is ERR_USAGE with what to write. */

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "job/run_folder.h"
 #include "ops/control.h"
 #include "report/live.h"
 #include "report/metrics.h"
@@ -39,6 +40,7 @@ enum {
 	PLOT_EVERY = 20,
 	TELL_EVERY = 30 /* seconds */,
 	SAVE_AGAIN = 5,
+	SAVE_STOPPED = 3, /* attempts after a signal, where nobody can be asked */
 	REFRESH = 5 /* times a second */
 };
 
@@ -46,6 +48,7 @@ struct train_view {
 	const struct config *c;
 	const char *again; /* the command that continues the run */
 	bool told_blocked;
+	int blocked; /* attempts to save that failed since a signal to stop */
 	struct progress *progress;
 	struct metrics *metrics;
 	struct tensorboard *board;
@@ -533,16 +536,19 @@ static int on_saved(void *ctx, uint64_t step, const char *path, struct err *e)
 }
 
 /* On a terminal the user can name another folder; elsewhere saving is tried again at intervals, so
- * that it is enough to free disk space. */
+ * that it is enough to free disk space; not for ever when a signal has stopped the run, as a
+ * service is stopped. */
 static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 {
 	struct train_view *v = ctx;
 	const bool asks = cli_asks();
+	if (!asks && *v->stop && v->blocked++ >= SAVE_STOPPED)
+		return -1;
 	if (asks || !v->told_blocked)
 		warn(v,
 		     "the run is over but cannot be saved: %s; saving is tried again "
-		     "every %d s (twice Ctrl-C: leave without it)",
-		     why, SAVE_AGAIN);
+		     "every %d s (%sCtrl-C: leave without it)",
+		     why, SAVE_AGAIN, *v->stop ? "" : "twice ");
 	v->told_blocked = true;
 	if (!asks) {
 		sleep(SAVE_AGAIN);
@@ -558,15 +564,22 @@ static int on_blocked(void *ctx, const char *why, char *other, size_t cap)
 	return 0;
 }
 
+static void on_trains(void *ctx)
+{
+	(void)ctx;
+	cli_stop_trains(true);
+}
+
 /* Says from which checkpoint the run can continue. */
 static void on_lost(void *ctx, const char *newest)
 {
 	struct train_view *v = ctx;
 	if (newest)
 		warn(v, "the newest checkpoint is %s; to go on from it: %s", newest, v->again);
-	else
-		warn(v, "there is no checkpoint yet to go on from: the run begins again "
-			"from the start");
+	else if (v->metrics && metrics_curve(v->metrics).nstep)
+		warn(v, "there is no checkpoint yet to go on from: the run begins again from the "
+			"start%s",
+		     run_folder_by_itself(v->c) ? "" : " (overwrite_output_dir=true)");
 }
 
 static void on_judge(void *ctx, const struct judge *j)
@@ -667,7 +680,7 @@ static void *run_refresh(void *ctx)
 		usleep(1000000 / REFRESH);
 		progress_refresh(v->progress);
 		if (!told && *v->stop) {
-			train_view_say(v, CLI_STOPPING);
+			train_view_say(v, "%s", cli_stop_text());
 			told = true;
 		}
 	}
@@ -726,6 +739,7 @@ struct train_sink train_view_sink(struct train_view *v)
 {
 	return (struct train_sink){ .ctx = v,
 				    .begin = on_begin,
+				    .trains = on_trains,
 				    .step = on_step,
 				    .eval = on_eval,
 				    .change = on_change,
@@ -750,6 +764,7 @@ void train_view_free(struct train_view *v)
 	if (!v)
 		return;
 	stop_refreshing(v);
+	cli_stop_trains(false);
 	control_close(v->control);
 	cli_set_progress(NULL);
 	progress_free(v->progress);

@@ -133,11 +133,21 @@ void session_let_go(struct session *s, int i)
 	bury(s, i, 10);
 }
 
-static void send_forget(struct session *s, int i)
+/* One that takes nothing is lost after a while; a stop does not wait for that. */
+static int send_forget(struct session *s, int i, struct err *e)
 {
+	const int64_t until = net_in(s->patience.stall);
 	struct err why = { 0 };
-	if (session_order(s, i, FRAME_FORGET, s->patience.stall, &why) < 0)
-		session_mark_lost(s, i, &why);
+	while (session_order(s, i, FRAME_FORGET, look_every, &why) < 0) {
+		TRY(session_interrupted(s, e));
+		if (why.code != ERR_NET || link_state(s->seat[i].link) == LINK_LOST ||
+		    clock_now() > until) {
+			session_mark_lost(s, i, &why);
+			return 0;
+		}
+		err_clear(&why);
+	}
+	return 0;
 }
 
 /* Who has not answered FORGET until now is not asked again. */
@@ -214,7 +224,7 @@ int session_regroup(struct session *s, struct err *e)
 	s->epoch = FRAME_EPOCH(s->term, s->members.epoch);
 	s->step = 0;
 	while ((a = membership_next(&s->members)).act == MEMBERSHIP_FORGET)
-		send_forget(s, a.member);
+		TRY(send_forget(s, a.member, e));
 	TRY(await_forgot(s, e));
 	for (int i = 0; i < s->n; i++) {
 		s->seat[i].broken = false;

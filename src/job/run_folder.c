@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_MOST = 4096, DEPTH_MOST = 4, STALE = 512 };
+enum { PATH_MOST = 4096, DEPTH_MOST = 4, STALE = 512, METRICS_MOST = 1 << 16 };
 
 /* ---- which files are a run's ---- */
 
@@ -149,6 +149,12 @@ static bool has(const char *dir, const char *name)
 	return snprintf(path, sizeof path, "%s/%s", dir, name) < PATH_MOST && !lstat(path, &st);
 }
 
+bool run_folder_by_itself(const struct config *c)
+{
+	return c->auto_resume == AUTO_RESUME_ON ||
+	       (c->auto_resume == AUTO_RESUME_CLUSTER && c->coordinator.given);
+}
+
 bool run_folder_is_run(const char *dir)
 {
 	struct checkpoint_entry *v = NULL;
@@ -170,6 +176,22 @@ static bool has_result(const char *dir)
 	bool found = checkpoint_list(dir, &v, &n, &ignored) >= 0 && n > 0;
 	mem_free(v);
 	return found || has(dir, "adapter_model.safetensors") || has(dir, "model.safetensors");
+}
+
+/* Whether the run in the folder ended before its first step: nothing is lost with it. */
+static bool has_done_nothing(const char *dir)
+{
+	char path[PATH_MOST];
+	struct buf b = BUF_INIT;
+	struct err ignored = { 0 };
+	if (has_result(dir))
+		return false;
+	snprintf(path, sizeof path, "%.2047s/metrics.jsonl", dir);
+	const bool any = has(dir, "metrics.jsonl") &&
+			 (buf_read_file(&b, path, METRICS_MOST, &ignored) < 0 ||
+			  (b.n && memmem(b.p, b.n, "\"loss\":", 7)));
+	buf_release(&b);
+	return !any;
 }
 
 /* ---- checks before anything is written ---- */
@@ -208,10 +230,11 @@ static const char *find_input(const struct config *c, const char *dir, const cha
 static int refuse_old_run(const char *dir, struct err *e)
 {
 	return err_set(e, ERR_USAGE,
-		       "output_dir %s already holds a run: resume it "
-		       "(resume_from_checkpoint=latest), replace it (overwrite_output_dir=true) or "
-		       "choose another folder",
-		       dir);
+		       "output_dir %s already holds a run%s replace it (overwrite_output_dir=true) "
+		       "or choose another folder",
+		       dir,
+		       has_result(dir) ? ": resume it (resume_from_checkpoint=latest),"
+				       : ", which has no checkpoint:");
 }
 
 /* The folder holds an old run that shall be replaced. */
@@ -258,9 +281,7 @@ static bool find_cut_off(const struct config *c, struct arena *a, const char **f
 			 bool *again_p)
 {
 	struct err ignored = { 0 };
-	const bool on = c->auto_resume == AUTO_RESUME_ON ||
-			(c->auto_resume == AUTO_RESUME_CLUSTER && c->coordinator.given);
-	if (!on || c->resume_from_checkpoint || c->overwrite_output_dir ||
+	if (!run_folder_by_itself(c) || c->resume_from_checkpoint || c->overwrite_output_dir ||
 	    !run_folder_is_run(c->output_dir))
 		return false;
 	if (checkpoint_latest(c->output_dir, a, from_p, &ignored) < 0)
@@ -276,10 +297,15 @@ static int find_resume(const struct config *c, struct arena *a, const char **fro
 	if (from && !strcmp(from, "latest")) {
 		TRY(checkpoint_latest(c->output_dir, a, &from, e));
 		if (!from)
-			return err_set(
-				e, ERR_USAGE,
-				"resume_from_checkpoint: %s has no checkpoint to resume from",
-				c->output_dir);
+			return err_set(e, ERR_USAGE,
+				       "resume_from_checkpoint: %s has no checkpoint to resume "
+				       "from: leave it out to begin a run%s",
+				       c->output_dir,
+				       run_folder_is_run(c->output_dir) &&
+						       !has_done_nothing(c->output_dir)
+					       ? " (overwrite_output_dir=true replaces the one "
+						 "that is there)"
+					       : "");
 	} else if (from && (stat(from, &st) < 0 || !S_ISDIR(st.st_mode))) {
 		return err_set(e, ERR_USAGE,
 			       "resume_from_checkpoint: %s is not there: name a folder such as "
@@ -402,6 +428,7 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	if (f.resumes && realpath(from, whole))
 		snprintf(f.from, sizeof f.from, "%.63s", strrchr(whole, '/') + 1);
 	if (rc >= 0 && !f.resumes && run_folder_is_run(f.path)) {
+		again |= has_done_nothing(f.path);
 		f.replaces = c->overwrite_output_dir || again;
 		rc = f.replaces ? check_replace(c, f.path, e) : refuse_old_run(c->output_dir, e);
 	} else if (rc >= 0 && !f.resumes) {

@@ -5,7 +5,8 @@
  * A run's folder has a mark, run.json, and a lock, run.lock, while a run writes there. Only a
  * folder in which every file is one that this program writes is ever replaced (the table in
  * run_folder.c; a new file of a run must be added there), and never one that holds the base model,
- * the data, the configuration or a key. The old run is moved to OUTPUT.old only when the new one is
+ * the data, the configuration or a key. It is replaced when that is asked for, or when it ended
+ * before its first step. The old run is moved to OUTPUT.old only when the new one is
  * about to begin. It is removed after the new one's first checkpoint, and put back when the new one
  * fails before. */
 #ifndef HS_JOB_RUN_FOLDER_H
@@ -52,10 +53,12 @@ int run_folder_keep(struct run_folder *f, struct err *e);
 /* `failed`: puts the old run back when this one has no checkpoint and no result. */
 void run_folder_close(struct run_folder *f, bool failed);
 
-/* Whether `name` is a file that a run writes into its folder ("metrics.jsonl",
- * "checkpoints/step-000020/trainer_state.json"). */
+/* Whether a start after one that was cut off goes on, or begins again, unasked (auto_resume). */
+bool run_folder_by_itself(const struct config *c);
 /* Whether the folder has the mark of a run, or the files of a run without one (older versions). */
 bool run_folder_is_run(const char *dir);
+/* Whether `name` is a file that a run writes into its folder ("metrics.jsonl",
+ * "checkpoints/step-000020/trainer_state.json"). */
 bool run_folder_writes(const char *name);
 
 #endif

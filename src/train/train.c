@@ -245,6 +245,8 @@ static int loop(struct trainer *t, struct err *e)
 /* Until the end, whoever is lost on the way. */
 static int loop_on(struct trainer *t, struct err *e)
 {
+	if (t->sink->trains)
+		t->sink->trains(t->sink->ctx);
 	while (loop(t, e) < 0)
 		TRY(recover(t, e));
 	return 0;

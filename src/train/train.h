@@ -103,6 +103,8 @@ struct train_sink {
 	void *ctx;
 	/* output_dir exists; nothing has been trained */
 	int (*begin)(void *ctx, const struct train_info *i, struct err *e);
+	/* the first step begins: from now on `stop` finishes one, and saves */
+	void (*trains)(void *ctx);
 	int (*step)(void *ctx, const struct train_step *s, struct err *e);
 	int (*eval)(void *ctx, const struct train_eval *v, struct err *e);
 	/* progress within a long activity */
