@@ -303,11 +303,12 @@ install-lib: lib
 	@install -D -m 755 $(SHARED) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libheteroshard.so
 	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: heteroshard' \
+	@printf '%s\n' 'prefix=$(abspath $(PREFIX))' 'libdir=$${prefix}/lib' 'Name: heteroshard' \
 		'Description: models of your own, trained over unlike devices' \
 		'Version: $(VERSION)' 'Cflags: -I$${prefix}/include' \
-		'Libs: -L$${prefix}/lib -lheteroshard' 'Libs.private: -fopenmp $(LDLIBS)' \
+		'Libs: -L$${libdir} -lheteroshard' 'Libs.private: -fopenmp $(LDLIBS)' \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/heteroshard.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig || true
 .PHONY: install-data
 install-data: $(BIN)
 	@mkdir -p $(share)/man/man1 $(share)/bash-completion/completions \

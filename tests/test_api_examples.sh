@@ -33,6 +33,14 @@ if command -v pkg-config >/dev/null; then
 	PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --libs heteroshard >"$tmp/out" 2>"$tmp/err" &&
 		grep -q -- -lheteroshard "$tmp/out"
 	check "pkg-config knows it"
+	make -s install-lib BUILD="$build" BIN="$hs" PREFIX="$(realpath --relative-to=. "$tmp/own")" \
+		-o "$hs" -o "$so" -o "$build/libheteroshard.a" >"$tmp/out" 2>"$tmp/err" &&
+		export PKG_CONFIG_PATH=$tmp/own/lib/pkgconfig && # shellcheck disable=SC2046
+		sed -n '/^```c$/,/^```$/p' README.md | sed '/^```/d' >"$tmp/ten.c" &&
+		${CC:-cc} "$tmp/ten.c" -o "$tmp/ten" $(pkg-config --cflags --libs heteroshard) \
+			-Wl,-rpath,"$(pkg-config --variable=libdir heteroshard)" \
+			>"$tmp/out" 2>"$tmp/err" && (cd "$tmp" && ./ten) >"$tmp/out" 2>"$tmp/err"
+	check "and a program finds it under a prefix of one's own"
 fi
 for f in examples/api/*.c; do
 	name=$(basename "$f" .c)
@@ -61,7 +69,8 @@ for f in docs/api.md README.md; do
 	name=$(sed -nE 's/^ *cc line.c -o ([a-z]+) .*/\1/p' $f)
 	mkdir "$tmp/ten.d" && cp "$tmp/ten" "$tmp/ten.d/${name:-ten}"
 	(cd "$tmp/ten.d" && ./"${name:-ten}" >out 2>err && [ ! -s out ] && [ ! -s err ] &&
-		"$hs" info line >out && [ -s line/model.safetensors ])
+		"$hs" info line >out && grep -q "blocks.* tanh" out && ! grep -q vocab out &&
+		[ -s line/model.safetensors ])
 	check "train something"
 	rm -rf "$tmp/ten.d"
 done

@@ -301,6 +301,20 @@ static void info_of_a_run(void **state)
 	json_decref(o);
 	done(&r);
 	unlink(path);
+	/* the files beside it */
+	snprintf(path, sizeof path, "%s/prediction.json", run);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs("{\"predicted_seconds\": 2.5, \"measured_seconds\": 3, \"stages\": [{\"id\": "
+	      "\"box2\", \"stage\": 0, \"measured_gib\": 0.75}]}",
+	      f);
+	fclose(f);
+	r = CALL(NULL, "info", path);
+	expect(&r, 0);
+	if (!strstr(r.out.p, "prediction of a run") || !strstr(r.out.p, "0.75"))
+		fail_msg("%s", r.out.p);
+	done(&r);
+	unlink(path);
 	assert_int_equal(rmdir(run), 0);
 }
 

@@ -11,6 +11,7 @@
 #include "net/keys.h"
 #include "support/site.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +192,17 @@ static void a_worker_without_the_model(void **state)
 	}
 }
 
+static int listens_silently(const char *ip, int port)
+{
+	const int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	assert_true(fd >= 0 && inet_pton(AF_INET, ip, &at.sin_addr) == 1);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	return fd;
+}
+
 static void what_goes_wrong_is_one_line(void **state)
 {
 	(void)state;
@@ -232,12 +245,15 @@ static void what_goes_wrong_is_one_line(void **state)
 		 s.port + 1, s.key.pub, s.key.pub);
 	p = site_start(&s, "train", "two.yaml", text, "join_timeout=2", NULL);
 	must_fail(&p, 1, "far");
-	/* nothing trains yet: Ctrl-C does not promise to save */
-	p = site_start(&s, "train", "two.yaml", text, NULL);
-	until(&p, "far");
+	/* one that never answers; nothing trains yet, so Ctrl-C does not promise to save */
+	const int silent = listens_silently("127.0.0.2", s.port + 1);
+	p = site_start(&s, "train", "two.yaml", NULL);
+	const int caller = accept(silent, NULL, NULL);
 	kill(p.pid, SIGINT);
 	must_fail(&p, 1, "interrupted while waiting");
 	assert_true(says(&p, "stopping (Ctrl-C again: end at once)"));
+	close(caller);
+	close(silent);
 
 	/* two that claim one id: the second finds the port taken */
 	w = site_start(&s, "worker", "--worker", "b", "two.yaml", NULL);

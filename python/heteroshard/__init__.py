@@ -253,9 +253,12 @@ class Model:
     def predict(self, x: Any, device: str | None = "cpu") -> np.ndarray:
         """What goes into the loss, for samples x: (samples, ..., numbers of a row); of a model of
         tokens (samples, length)."""
-        x = _numbers(x)
+        x = _numbers(x, _reads_ids(self))
         width, out = _lib.hs_model_input(self._m), _lib.hs_model_output(self._m)
-        length = x[0].size // width if len(x) and width else 0
+        each = x[0].size if x.ndim and len(x) else 0
+        length = each // width if width else 0
+        if width and x.size and (not length or each != length * width):
+            raise Error(-1, f"a sample has {each} numbers; the model reads {width}")
         y, e = np.empty((len(x), length, out), np.float32), _ffi.new("hs_error *")
         dev = _ffi.NULL if device is None else _ffi.new("char[]", device.encode())
         _check(
@@ -277,11 +280,21 @@ class Model:
         return Evaluation(v.loss, v.accuracy, v.rows)
 
 
-def _numbers(a: Any) -> np.ndarray:
-    """float32 or int32, contiguous; copied only when it is something else."""
+def _numbers(a: Any, whole: bool) -> np.ndarray:
+    """int32 (token ids, classes) or float32, contiguous; copied only when it is something else."""
     a = np.asarray(a)
-    kind = np.int32 if a.dtype.kind in "iub" else np.float32
-    return np.ascontiguousarray(a, kind)
+    if whole and a.dtype.kind == "f" and not (a == np.floor(a)).all():
+        raise Error(-1, "token ids and classes are whole numbers")
+    return np.ascontiguousarray(a, np.int32 if whole else np.float32)
+
+
+def _reads_ids(model: Model) -> bool:
+    return "embed.weight" in model.shapes()
+
+
+def _has_classes(model: Model) -> bool:
+    """Whether the loss is over classes: else it compares as many numbers as the model gives."""
+    return _lib.hs_model_output(model._m) != _lib.hs_model_target(model._m)
 
 
 def _address(a: np.ndarray) -> Any:
@@ -305,12 +318,13 @@ class _Data:
         if not width:
             raise Error(-1, "there is no such model: it was closed, or is in use")
         self.released = False
+        self.whole = (_reads_ids(model), _has_classes(model))
         if isinstance(data, Files):
             self.items = self.released = None
             self.open_files(model, data, held or data.held)
             return
         if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
-            x, y = _numbers(data[0]), _numbers(data[1])
+            x, y = (_numbers(a, whole) for a, whole in zip(data, self.whole))
             if len(x) != len(y):
                 raise Error(-1, f"{len(x)} samples and {len(y)} targets")
             length = x[0].size // width if len(x) and width else 0
@@ -339,6 +353,8 @@ class _Data:
             self.c.count = len(x) - held
         else:
             self.items = data if hasattr(data, "__getitem__") else list(data)
+            if not len(self.items):
+                raise Error(-1, "the data has no samples")
             first = np.asarray(self.items[0][0])
             self.length = max(first.size // width, 1) if width else 1
             self.sizes = (self.length * width * 4, self.length * target * 4)
@@ -365,8 +381,8 @@ class _Data:
 
     def get(self, _: Any, index: int, x: Any, y: Any) -> int:
         try:
-            for to, size, v in zip((x, y), self.sizes, self.items[index]):
-                v = _numbers(v)
+            for to, size, v, whole in zip((x, y), self.sizes, self.items[index], self.whole):
+                v = _numbers(v, whole)
                 if v.nbytes != size:
                     raise ValueError(f"sample {index} has {v.nbytes} bytes, not {size}")
                 _ffi.memmove(to, _ffi.from_buffer(v), size)

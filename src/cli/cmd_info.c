@@ -37,7 +37,7 @@ static const struct cli_usage usage = {
 	.about = "Shows what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a "
 		 "run's folder, a .safetensors "
 		 "file, "
-		 "a plan.json or a profile.json.",
+		 "a plan.json, a profile.json or a prediction.json.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 };

@@ -77,9 +77,15 @@ static json_t *tensor_row(const char *name, const char *as, const int64_t *shape
 			 "bytes", (json_int_t)bytes);
 }
 
-static void add_shape(json_t *o, const struct model_config *c)
+static void add_shape(json_t *o, const json_t *config, const struct model_config *c)
 {
 	json_object_set_new(o, "family", json_string(c->family));
+	if (c->own.n) { /* its text says the rest */
+		json_object_set_new(o, "layers", json_integer(c->layers));
+		json_object_set(o, "blocks", json_object_get(config, "blocks"));
+		json_object_set_new(o, "parameters", json_integer(model_parameters(c)));
+		return;
+	}
 	json_object_set_new(o, "layers", json_integer(c->layers));
 	json_object_set_new(o, "hidden_size", json_integer(c->hidden));
 	json_object_set_new(o, "feed_forward", json_integer(c->intermediate));
@@ -153,7 +159,7 @@ int info_model(const char *path, struct info_rows *rows, json_t **o_p, struct er
 	json_object_set_new(o, "path", json_string(path));
 	json_object_set_new(o, "format", json_string(model_file_format(f)));
 	if (model_config_read(model_file_config(f), path, c, &why) >= 0)
-		add_shape(o, c);
+		add_shape(o, model_file_config(f), c);
 	else
 		json_object_set_new(o, "not_supported", json_string(why.msg));
 	for (size_t i = 0; i < model_file_count(f); i++) {

@@ -290,6 +290,32 @@ static json_t *plan_facts(const char *path, const json_t *doc)
 	return o;
 }
 
+/* prediction.json: what the plan said and what the run did. */
+static json_t *prediction_facts(const char *path, const json_t *doc)
+{
+	static const char *const keys[] = { "predicted_seconds", "measured_seconds",
+					    "error_percent" };
+	static const char *const of[] = { "stage",        "predicted_gib",
+					  "measured_gib", "predicted_busy_seconds",
+					  "measured_busy_seconds" };
+	json_t *o = json_object(), *list = json_array(), *stage;
+	size_t i;
+	json_object_set_new(o, "kind", json_string("prediction of a run"));
+	json_object_set_new(o, "path", json_string(path));
+	for (i = 0; i < ARRAY_LEN(keys); i++)
+		copy_member(o, keys[i], doc, keys[i]);
+	json_array_foreach(json_object_get(doc, "stages"), i, stage)
+	{
+		json_t *row = json_object();
+		copy_member(row, "device", stage, "id");
+		for (size_t k = 0; k < ARRAY_LEN(of); k++)
+			copy_member(row, of[k], stage, of[k]);
+		json_array_append_new(list, row);
+	}
+	json_object_set_new(o, "stages", list);
+	return o;
+}
+
 static json_t *profile_facts(const char *path, const json_t *doc)
 {
 	json_t *o = json_object(), *list = json_array(), *device;
@@ -322,14 +348,16 @@ int info_json(const char *path, json_t **o_p, struct err *e)
 	json_t *doc;
 	int rc = 0;
 	TRY(json_parse_file(path, JSON_MOST, &doc, e));
-	if (json_is_array(json_object_get(doc, "stages")))
+	if (json_object_get(doc, "predicted_seconds"))
+		*o_p = prediction_facts(path, doc);
+	else if (json_is_array(json_object_get(doc, "stages")))
 		*o_p = plan_facts(path, doc);
 	else if (json_is_array(json_object_get(doc, "devices")))
 		*o_p = profile_facts(path, doc);
 	else if (json_object_get(doc, "step") && json_object_get(doc, "config"))
 		*o_p = state_facts(path, doc);
 	else
-		rc = err_set(e, ERR_INPUT, "%s: is not a plan, a profile or a trainer_state.json",
+		rc = err_set(e, ERR_INPUT, "%s: is not a plan, a profile, a prediction or a trainer_state.json",
 			     path);
 	json_decref(doc);
 	return rc;

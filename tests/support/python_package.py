@@ -53,6 +53,21 @@ with hs.Model(TEXT) as m, tempfile.TemporaryDirectory() as tmp:
             runs.append(hs.train(n, data, max_steps=5, devices=devices).loss)
     assert (runs[0] == runs[1]).all() and (runs[0] == runs[2]).all()
 
+    # numbers become what the model reads, whatever they are; what is none of it is refused
+    for data in ((digits[:, :64], y), (x * 16, y.astype(float)), list(zip(digits[:, :64], y))):
+        with hs.Model(TEXT, seed=7) as n:
+            runs.append(hs.train(n, data, max_steps=5).loss)
+            assert (n.predict(digits[:9, :64]) == n.predict(digits[:9, :64].astype(float))).all()
+    assert (runs[3] == runs[4]).all() and (runs[3] == runs[5]).all()
+    assert abs(runs[3][0] - np.log(10)) > 0.1, "pixels up to 16 are not zeros"
+    with hs.Model("input 1; linear 1; mse") as n:
+        r = hs.train(n, (np.ones((9, 1), int), np.full(9, 5)), max_steps=3, micro_batch_size=9)
+        assert r.loss[0] > 9
+    refused("whole numbers", lambda: hs.train(m, (x, y + 0.5), max_steps=1))
+    refused("a sample has 63 numbers; the model reads 64", lambda: m.predict(x[:, 1:]))
+    refused("a sample has 4 numbers; the model reads 64", lambda: m.predict(x[:, :4]))
+    refused("no samples", lambda: hs.train(m, []))
+
     # a callback stops, sets the rate, raises
     assert hs.train(m, (x, y), max_steps=9, callback=lambda s: s.step < 3).step == 3
     r = hs.train(m, (x, y), max_steps=3, callback=lambda s: 0.5)
