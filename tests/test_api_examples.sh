@@ -33,8 +33,9 @@ if command -v pkg-config >/dev/null; then
 	PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --libs heteroshard >"$tmp/out" 2>"$tmp/err" &&
 		grep -q -- -lheteroshard "$tmp/out"
 	check "pkg-config knows it"
-	make -s install-lib BUILD="$build" BIN="$hs" PREFIX="$(realpath --relative-to=. "$tmp/own")" \
-		-o "$hs" -o "$so" -o "$build/libheteroshard.a" >"$tmp/out" 2>"$tmp/err" &&
+	own=$(realpath --relative-to=. "$tmp/own")
+	make -s install-lib BUILD="$build" BIN="$hs" PREFIX="$own" -o "$hs" -o "$so" \
+		-o "$build/libheteroshard.a" >"$tmp/out" 2>"$tmp/err" &&
 		export PKG_CONFIG_PATH=$tmp/own/lib/pkgconfig && # shellcheck disable=SC2046
 		sed -n '/^```c$/,/^```$/p' README.md | sed '/^```/d' >"$tmp/ten.c" &&
 		${CC:-cc} "$tmp/ten.c" -o "$tmp/ten" $(pkg-config --cflags --libs heteroshard) \

@@ -274,7 +274,7 @@ static void info(void **state)
 	refused(CALL(NULL, "info", MODEL "/config.json"), 1, "is not a plan, a profile");
 }
 
-/* Events, evaluations and damaged lines stand between the steps of a run, before and behind them. */
+/* Events, evaluations and damaged lines stand between the steps of a run, and around them. */
 static void info_of_a_run(void **state)
 {
 	(void)state;

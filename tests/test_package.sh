@@ -45,7 +45,8 @@ if command -v zsh >/dev/null; then
 	check "zsh reads its completion"
 fi
 make -s install-data BUILD="$build" BIN="$hs" DESTDIR="$tmp/local" UNITS=/units -o "$hs" \
-	>"$tmp/out" 2>"$tmp/err" && [ -s "$tmp/local/usr/local/share/zsh/site-functions/_heteroshard" ]
+	>"$tmp/out" 2>"$tmp/err" &&
+	[ -s "$tmp/local/usr/local/share/zsh/site-functions/_heteroshard" ]
 check "and under /usr/local it lies where zsh looks"
 grep -q "^ExecStart=/usr/bin/heteroshard worker$" "$tmp/root/units/heteroshard-worker.service"
 check "the unit starts the installed program"

@@ -295,9 +295,8 @@ static json_t *prediction_facts(const char *path, const json_t *doc)
 {
 	static const char *const keys[] = { "predicted_seconds", "measured_seconds",
 					    "error_percent" };
-	static const char *const of[] = { "stage",        "predicted_gib",
-					  "measured_gib", "predicted_busy_seconds",
-					  "measured_busy_seconds" };
+	static const char *const of[] = { "stage", "predicted_gib", "measured_gib",
+					  "predicted_busy_seconds", "measured_busy_seconds" };
 	json_t *o = json_object(), *list = json_array(), *stage;
 	size_t i;
 	json_object_set_new(o, "kind", json_string("prediction of a run"));
@@ -357,7 +356,9 @@ int info_json(const char *path, json_t **o_p, struct err *e)
 	else if (json_object_get(doc, "step") && json_object_get(doc, "config"))
 		*o_p = state_facts(path, doc);
 	else
-		rc = err_set(e, ERR_INPUT, "%s: is not a plan, a profile, a prediction or a trainer_state.json",
+		rc = err_set(e, ERR_INPUT,
+			     "%s: is not a plan, a profile, a prediction or a "
+			     "trainer_state.json",
 			     path);
 	json_decref(doc);
 	return rc;

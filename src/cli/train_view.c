@@ -41,7 +41,7 @@ enum {
 	TELL_EVERY = 30 /* seconds */,
 	SAVE_AGAIN = 5,
 	SAVE_STOPPED = 3, /* attempts after a signal, where nobody can be asked */
-	REFRESH = 5 /* times a second */
+	REFRESH = 5       /* times a second */
 };
 
 struct train_view {
@@ -577,8 +577,9 @@ static void on_lost(void *ctx, const char *newest)
 	if (newest)
 		warn(v, "the newest checkpoint is %s; to go on from it: %s", newest, v->again);
 	else if (v->metrics && metrics_curve(v->metrics).nstep)
-		warn(v, "there is no checkpoint yet to go on from: the run begins again from the "
-			"start%s",
+		warn(v,
+		     "there is no checkpoint yet to go on from: the run begins again from the "
+		     "start%s",
 		     run_folder_by_itself(v->c) ? "" : " (overwrite_output_dir=true)");
 }
 

@@ -187,9 +187,9 @@ static bool has_done_nothing(const char *dir)
 	if (has_result(dir))
 		return false;
 	snprintf(path, sizeof path, "%.2047s/metrics.jsonl", dir);
-	const bool any = has(dir, "metrics.jsonl") &&
-			 (buf_read_file(&b, path, METRICS_MOST, &ignored) < 0 ||
-			  (b.n && memmem(b.p, b.n, "\"loss\":", 7)));
+	const bool any =
+		has(dir, "metrics.jsonl") && (buf_read_file(&b, path, METRICS_MOST, &ignored) < 0 ||
+					      (b.n && memmem(b.p, b.n, "\"loss\":", 7)));
 	buf_release(&b);
 	return !any;
 }
