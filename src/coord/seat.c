@@ -122,8 +122,10 @@ static int start_process(struct seat *w, char *const *program, struct err *e)
 			"it, or write another 'port' into the configuration",
 			w->spec->id, w->spec->address);
 	if (seat_is_taken(w->spec)) {
-		log_info("worker '%s': something already listens at %s; it is used", w->spec->id,
-			 w->spec->address);
+		log_info("worker '%s': something already listens at %s; it is used "
+			 "(a worker of another job on this machine will refuse: then give this job "
+			 "other ports)",
+			 w->spec->id, w->spec->address);
 		return 0;
 	}
 	for (; program && program[n]; n++) {
