@@ -291,6 +291,29 @@ static int times(const struct process *p, const char *what)
 	return n;
 }
 
+/* One that cannot keep its layers ends the job before its first step: one line says so, the worker
+ * that the coordinator has started adds none, and the same command begins again. */
+static void a_start_that_failed_is_repeated(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "two", 2,
+			   "shard_plan: [{id: b, start: 0, end: 2}, {id: a, start: 2, end: 6}]\n");
+	struct process w = site_start(&s, "worker", "--worker", "a", "two.yaml",
+				      "base_model=/nonexistent", "cache_dir=/dev/null/x", NULL);
+	until(&w, "listens");
+	struct process p =
+		site_start(&s, "train", "two.yaml", "rejoin_timeout=0", "auto_resume=false", NULL);
+	must_fail(&p, 2, "cannot keep the layers");
+	must_fail(&w, 1, "cannot keep the layers");
+	assert_int_equal(times(&p, "error: "), 1);
+	assert_false(says(&p, "begins again"));
+	p = site_start(&s, "train", "two.yaml", "auto_resume=false", NULL);
+	must_succeed(&p);
+	tiny_remove(&s.t);
+}
+
 /* In the file or in an option: one line of warning for each process that somebody started. */
 static void insecure_is_said(void **state)
 {
@@ -494,6 +517,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(plans_by_itself),
 		cmocka_unit_test(a_worker_without_the_model),
 		cmocka_unit_test(what_goes_wrong_is_one_line),
+		cmocka_unit_test(a_start_that_failed_is_repeated),
 		cmocka_unit_test(insecure_is_said),
 		cmocka_unit_test(interrupted_is_saved),
 		cmocka_unit_test(a_worker_leaves),

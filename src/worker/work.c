@@ -74,7 +74,8 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 }
 
 /* Jobs until one ends otherwise than by the loss of the coordinator: that one may dial again, also
- * when it was started anew. One that was started by its coordinator ends with it. */
+ * when it was started anew. One that was started by its coordinator ends with it, which is
+ * ERR_CANCELLED: the coordinator says why, on the same terminal. */
 static int serve_on(const struct config *c, struct serve *s, struct err *e)
 {
 	bool joined = false;
@@ -93,6 +94,8 @@ static int serve_on(const struct config *c, struct serve *s, struct err *e)
 		rc = worker_serve(s, e);
 	}
 	kept_release(&kept);
+	if (rc == ERR_NET && joined && os_die_with_parent())
+		rc = e->code = ERR_CANCELLED;
 	return rc;
 }
 
