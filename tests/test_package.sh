@@ -43,6 +43,19 @@ check "completion in bash"
 if command -v zsh >/dev/null; then
 	zsh -n "$share/zsh/vendor-completions/_heteroshard"
 	check "zsh reads its completion"
+	offers() { # PREFIX WORDS ...: what zsh offers behind these words
+		zsh -fc 'compadd() { print -r -- $@ }; _describe() { print commands }
+			_files() { print files }
+			f() { local PREFIX=$2 CURRENT=$(($# - 1))
+				words=("${@[3,-1]}" "$2"); . $1 }
+			f "$@"' zsh "$share/zsh/vendor-completions/_heteroshard" "$@"
+	}
+	[ "$(offers '' heteroshard)" = commands ] && [ "$(offers i heteroshard -v)" = commands ] &&
+		[[ $(offers --al heteroshard train) == *--allow-changes* ]] &&
+		[[ $(offers --al heteroshard -v train) == *--allow-changes* ]] &&
+		[[ $(offers -- heteroshard) == *--version* ]] &&
+		[ "$(offers a heteroshard train)" = files ]
+	check "and completes with it"
 fi
 make -s install-data BUILD="$build" BIN="$hs" DESTDIR="$tmp/local" UNITS=/units -o "$hs" \
 	>"$tmp/out" 2>"$tmp/err" &&

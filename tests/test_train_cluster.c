@@ -309,8 +309,9 @@ static void a_start_that_failed_is_repeated(void **state)
 	must_fail(&w, 1, "cannot keep the layers");
 	assert_int_equal(times(&p, "error: "), 1);
 	assert_false(says(&p, "begins again"));
-	p = site_start(&s, "train", "two.yaml", "auto_resume=false", NULL);
+	p = site_start(&s, "train", "two.yaml", "auto_resume=false", "sequence_len=56", NULL);
 	must_succeed(&p);
+	assert_true(says(&p, " of 40 records were longer than sequence_len 56 and cut"));
 	tiny_remove(&s.t);
 }
 

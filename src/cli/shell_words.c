@@ -70,8 +70,9 @@ static void print_zsh(shell_run_fn run)
 {
 	fprintf(cli_out(), "#compdef heteroshard\n"
 			   "# zsh completion of heteroshard; made by 'heteroshard --help=zsh'\n"
+			   "local -a commands before\n"
+			   "before=(${words[2,CURRENT-1]:#-*})\n"
 			   "local words\n"
-			   "local -a commands\n"
 			   "commands=(\n");
 	for (size_t i = 0; commands[i].name; i++) {
 		fprintf(cli_out(), "\t'%s:", commands[i].name);
@@ -83,12 +84,12 @@ static void print_zsh(shell_run_fn run)
 		fprintf(cli_out(), "'\n");
 	}
 	fprintf(cli_out(), ")\n"
-			   "if (( CURRENT == 2 )); then\n"
+			   "if (( ! $#before )) && [[ $PREFIX != -* ]]; then\n"
 			   "\t_describe command commands\n"
 			   "\treturn\n"
 			   "fi\n"
-			   "local given=${(Q)${(z)BUFFER}[2]}\n"
-			   "case $given in\n");
+			   "case $before[1] in\n"
+			   "'') words='--version --help --quiet --verbose' ;;\n");
 	print_cases(run, "");
 	fprintf(cli_out(), "esac\n"
 			   "[[ $PREFIX == -* ]] && compadd -- ${=words} || _files\n");

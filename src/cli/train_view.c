@@ -170,9 +170,11 @@ static void introduce(struct train_view *v, const struct train_info *i)
 		train_view_say(v, "data    %llu bad records skipped; the first: %s",
 			       (unsigned long long)d->skipped, d->first_skipped);
 	if (d->truncated)
-		train_view_say(v, "data    %llu example%s longer than sequence_len %lld and cut",
-			       (unsigned long long)d->truncated,
-			       d->truncated == 1 ? " was" : "s were", (long long)c->sequence_len);
+		train_view_say(v,
+			       "data    %llu of %llu records %s longer than sequence_len %lld and "
+			       "cut",
+			       (unsigned long long)d->truncated, (unsigned long long)d->records,
+			       d->truncated == 1 ? "was" : "were", (long long)c->sequence_len);
 	if (d->untrained)
 		train_view_say(
 			v,
