@@ -126,6 +126,7 @@ static const struct rt_vendor cuda = {
 	.rtc = RTC_NVRTC,
 	.attr_units = ATTR_UNITS,
 	.attr_unified = ATTR_INTEGRATED,
+	.most_groups = INT32_MAX,
 	.lib = &lib,
 	.error = error,
 	.enter = enter,

@@ -127,6 +127,7 @@ struct rt_vendor {
 	size_t nsymbols;
 	enum rtc_kind rtc;
 	int attr_units, attr_unified;
+	int64_t most_groups; /* of GPU_LANES lanes in one launch */
 	struct rt_lib *lib;
 	const char *(*error)(const struct rt_functions *f, int code); /* its name */
 	/* makes the device the calling thread's */
@@ -140,6 +141,8 @@ struct rt_vendor {
 	bool (*sees_others)(int version);
 	/* whether graphs are used unless somebody asks for them */
 	bool (*graphs)(int version);
+	/* a graph is freed only when it has run */
+	bool graph_must_end;
 	/* whether the hardware multiplies matrices of it */
 	bool (*native)(const char *arch, enum dtype t);
 	/* MAY: tries the library of matrix products in another process, before this one has called
@@ -334,6 +337,10 @@ struct rt_blas {
 	/* false: it is known already that the library does not do it */
 	bool (*can)(struct rt_blas *b, const struct dev_gemm *g);
 	void (*release)(struct rt_blas *b, struct rt *c);
+	/* This stream is the next products'; `captured`: they become a graph. Before that begins,
+	 * as libraries ask the driver for a stream that is given to them; and no kernel can be
+	 * chosen then, so that an answer of 0 is not remembered. */
+	bool (*use)(struct rt_blas *b, void *stream, bool captured);
 };
 int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);
 int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e);

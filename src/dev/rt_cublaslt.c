@@ -39,6 +39,8 @@ enum {
 	/* answers */
 	NO_MEMORY = 3,
 	BAD_VALUE = 7,
+	EXECUTION_FAILED = 13,
+	INTERNAL_ERROR = 14,
 	NOT_SUPPORTED = 15
 };
 
@@ -100,6 +102,7 @@ struct cublaslt {
 	struct rt_blas base;
 	const struct functions *f;
 	void *handle;
+	bool captured; /* what is given now becomes a graph */
 	struct rt_block *workspace;
 	struct entry entry[FORMS];
 };
@@ -208,6 +211,8 @@ static void learn(struct cublaslt *b, struct entry *n, const struct form *f)
 			  (long long)f->m, (long long)f->n, (long long)f->k);
 }
 
+/* NULL: it is not known, and the library cannot be asked while a graph is captured (that of CUDA
+ * 13.3 answers with an internal error). */
 static struct entry *entry_of(struct cublaslt *b, const struct form *f)
 {
 	const size_t at = hash(f);
@@ -217,7 +222,10 @@ static struct entry *entry_of(struct cublaslt *b, const struct form *f)
 		if (!n->used || !memcmp(&n->form, f, sizeof *f))
 			break;
 	}
-	if (n->used && memcmp(&n->form, f, sizeof *f))
+	const bool known = n->used && !memcmp(&n->form, f, sizeof *f);
+	if (!known && b->captured)
+		return NULL;
+	if (n->used && !known)
 		forget(b, n); /* all eight places are in use: replaces the last one */
 	if (!n->used) {
 		n->used = true;
@@ -291,6 +299,13 @@ static bool can(struct rt_blas *base, const struct dev_gemm *g)
 	return (n->exact ? entry_of(b, &f) : n)->can;
 }
 
+static bool use(struct rt_blas *base, void *stream, bool captured)
+{
+	(void)stream; /* each product names its own */
+	((struct cublaslt *)base)->captured = captured;
+	return true;
+}
+
 static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, void *stream,
 		struct err *e)
 {
@@ -302,25 +317,31 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, vo
 	struct entry *n = entry_of(b, &r);
 	int code = 0;
 	for (int again = 0; again < 2; again++) {
-		if (n->exact)
+		if (n && n->exact)
 			n = entry_of(b, &f);
-		if (!n->can)
+		if (!n || !n->can)
 			return 0;
 		code = set_sizes(b, n, g->m, g->k)
 			       ? b->f->matmul(b->handle, n->desc, &g->alpha, at[1], n->b, at[0],
 					      n->a, &g->beta, from, n->c, at[2], n->c, &n->algo,
 					      b->workspace->at, n->workspace, stream)
 			       : BAD_VALUE;
-		if ((code != BAD_VALUE && code != NOT_SUPPORTED) || !memcmp(&n->form, &f, sizeof f))
+		if ((code != BAD_VALUE && code != NOT_SUPPORTED) || b->captured ||
+		    !memcmp(&n->form, &f, sizeof f))
 			break;
 		n->exact = true;
 	}
 	if (code == BAD_VALUE || code == NOT_SUPPORTED) {
-		n->can = false; /* the library lacks the kernel it named: use the portable one */
+		if (!b->captured) /* the library lacks the kernel it named: use the portable one */
+			n->can = false;
 		return 0;
 	}
+	/* its kernels are loaded when they are first used, and these are its answers, too, when the
+	 * card is full then */
+	const bool full = code == NO_MEMORY ||
+			  ((code == EXECUTION_FAILED || code == INTERNAL_ERROR) && c->spare);
 	if (code)
-		return err_set(e, code == NO_MEMORY ? ERR_NOMEM : ERR_DEVICE,
+		return err_set(e, full ? ERR_NOMEM : ERR_DEVICE,
 			       "%s: cuBLASLt refuses a product of %lldx%lldx%lld: status %d",
 			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
@@ -363,7 +384,7 @@ static int start(struct rt *c, const char *name, struct rt_blas **b_p, struct er
 	struct cublaslt *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct cublaslt){ .base = { gemm, can, release }, .f = f };
+	*b = (struct cublaslt){ .base = { gemm, can, release, use }, .f = f };
 	int rc = 0;
 	int code = f->create(&b->handle);
 	if (code == NO_MEMORY && rt_spare_back(c, e))

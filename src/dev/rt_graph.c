@@ -130,36 +130,75 @@ static bool capture_streams(struct rt *c)
 	       (g->ahead.join || rt_ahead_make(c->f, &g->ahead) == RT_OK);
 }
 
-/* A graph of works, or false: the driver makes none. */
-static bool capture(struct rt *c, const struct stretch *s, struct run *r)
+static bool products_on(struct rt *c, void *stream)
+{
+	return !c->blas || c->blas->use(c->blas, stream, stream != c->compute);
+}
+
+/* A graph of works, or NULL: the driver makes none. */
+static void *captured(struct rt *c, const struct stretch *s, const struct run *r)
 {
 	struct rt_graphs *g = c->graphs;
 	struct err ignored = { 0 };
 	void *made = NULL;
-	if (!capture_streams(c) || c->f->capture_begin(g->stream, RELAXED) != RT_OK)
-		return false;
+	if (!capture_streams(c) || !products_on(c, g->stream) ||
+	    c->f->capture_begin(g->stream, RELAXED) != RT_OK)
+		return NULL;
 	bool ok = c->f->event_record(g->ahead.fork, g->stream) == RT_OK;
 	for (size_t i = r->first; i < r->end && ok; i++) {
 		int code;
 		ok = start(c, &s->work[i], g->stream, &g->ahead, &code, &ignored) == 1 &&
 		     code == RT_OK;
 	}
-	ok = c->f->capture_end(g->stream, &made) == RT_OK && ok && made;
-	ok = ok && c->f->graph_make(&r->graph, made, 0) == RT_OK;
+	if (c->f->capture_end(g->stream, &made) != RT_OK) /* HIP leaves any value in `made` */
+		return NULL;
+	if (!ok && made)
+		c->f->made_free(made);
+	return ok ? made : NULL;
+}
+
+static void drop_streams(struct rt *c)
+{
+	struct rt_graphs *g = c->graphs;
+	rt_ahead_free(c->f, &g->ahead);
+	if (g->stream)
+		c->f->stream_destroy(g->stream);
+	g->stream = NULL;
+}
+
+/* The graph of a run that can be launched, or false. */
+static bool capture(struct rt *c, const struct stretch *s, struct run *r)
+{
+	void *made = captured(c, s, r);
+	products_on(c, c->compute);
+	if (!made) /* with HIP a capture that fails leaves its streams captured for ever */
+		drop_streams(c);
+	if (!made || c->f->graph_make(&r->graph, made, 0) != RT_OK)
+		r->graph = NULL;
 	if (made)
 		c->f->made_free(made);
-	if (!ok)
-		r->graph = NULL;
-	return ok;
+	return r->graph != NULL;
 }
 
 /* ---- runs ---- */
 
+/* Older HIP frees what a graph that runs still reads; an error shows again. */
+static void free_graph(struct rt *c, struct run *r)
+{
+	struct err ignored = { 0 };
+	if (r->graph && c->v->graph_must_end && c->finished != c->launched &&
+	    c->f->event_record(c->compute_event, c->compute) == RT_OK &&
+	    rt_wait(c, c->compute_event, &ignored) == 0)
+		c->finished = c->launched;
+	if (r->graph && !c->lost)
+		c->f->graph_free(r->graph);
+	r->graph = NULL;
+}
+
 static void forget_runs(struct rt *c, struct stretch *s)
 {
 	for (size_t i = 0; i < s->nruns; i++)
-		if (s->run[i].graph)
-			c->f->graph_free(s->run[i].graph);
+		free_graph(c, &s->run[i]);
 	s->nruns = 0;
 	s->ready = false;
 }
@@ -259,8 +298,7 @@ static int start_run(struct rt *c, struct run *r, struct err *e)
 		code = c->f->graph_launch(r->graph, c->compute);
 	}
 	if (r->graph && code == RT_OUT_OF_MEMORY) {
-		c->f->graph_free(r->graph);
-		r->graph = NULL;
+		free_graph(c, r);
 		r->failed = true;
 	}
 	if (!r->graph) {
@@ -477,9 +515,7 @@ void rt_graphs_release(struct rt *c, bool well)
 		mem_free(s->run);
 	}
 	if (well)
-		rt_ahead_free(c->f, &g->ahead);
-	if (g->stream && well)
-		c->f->stream_destroy(g->stream);
+		drop_streams(c);
 	mem_free(g);
 	c->graphs = NULL;
 }

@@ -32,8 +32,13 @@ enum {
 	FP16_ALT = 4, /* a flag: float16 through the range of bfloat16 */
 	/* answers */
 	NOT_IMPLEMENTED = 2,
-	NO_MEMORY = 5
+	NO_MEMORY = 5,
+	INTERNAL_ERROR = 6 /* also where the card is full when a kernel is loaded */
 };
+/* As much as the library takes by itself. Its newest releases take it from the driver for each
+ * product anew, also while a graph is captured (rocm-libraries#1516). */
+#define WORKSPACE ((size_t)32 << 20)
+#define WORKSPACE_MI300 ((size_t)128 << 20)
 #define REFUSED 64 /* forms that are remembered; a power of two */
 
 struct functions {
@@ -41,6 +46,7 @@ struct functions {
 	int (*destroy)(void *);
 	int (*set_stream)(void *, void *);
 	int (*set_atomics)(void *, int);
+	int (*set_workspace)(void *, uint64_t, size_t);
 	int (*gemm)(void *, int, int, int32_t, int32_t, int32_t, const void *, uint64_t, int,
 		    int32_t, uint64_t, int, int32_t, const void *, uint64_t, int, int32_t, uint64_t,
 		    int, int32_t, int, int, int32_t, uint32_t);
@@ -57,7 +63,8 @@ struct rocblas {
 	struct rt_blas base;
 	const struct functions *f;
 	void *handle, *stream;
-	bool mi200;
+	struct rt_block *workspace; /* NULL: the library's own */
+	bool mi200, captured;
 	struct form refused[REFUSED];
 };
 
@@ -77,7 +84,8 @@ static int open_library(struct err *e)
 		ROW(destroy, "rocblas_destroy_handle"),
 		ROW(set_stream, "rocblas_set_stream"),
 		ROW(gemm, "rocblas_gemm_ex"),
-		{ "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 }
+		{ "rocblas_set_atomics_mode", offsetof(struct functions, set_atomics), 1 },
+		{ "rocblas_set_workspace", offsetof(struct functions, set_workspace), 1 }
 	};
 #undef ROW
 	static const char *const names[] = { "librocblas.so.6",
@@ -173,6 +181,16 @@ static bool can(struct rt_blas *base, const struct dev_gemm *g)
 	return !same(place_of((struct rocblas *)base, &f), &f);
 }
 
+static bool use(struct rt_blas *base, void *stream, bool captured)
+{
+	struct rocblas *b = (struct rocblas *)base;
+	b->captured = captured;
+	if (b->stream != stream && b->f->set_stream(b->handle, stream))
+		return false;
+	b->stream = stream;
+	return true;
+}
+
 static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, void *stream,
 		struct err *e)
 {
@@ -186,20 +204,21 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, vo
 	if (same(place_of(b, &f), &f))
 		return 0;
 	const uint64_t from = rt_address(g->d.buf && g->beta != 0 ? g->d : g->c);
-	if (b->stream != stream && b->f->set_stream(b->handle, stream))
+	if (!use(base, stream, b->captured))
 		return err_set(e, ERR_DEVICE, "%s: rocBLAS takes no stream", c->label);
-	b->stream = stream;
 	const int code = b->f->gemm(
 		b->handle, g->tb ? TRANSPOSE : NONE, g->ta ? TRANSPOSE : NONE, (int32_t)g->n,
 		(int32_t)g->m, (int32_t)g->k, &g->alpha, rt_address(g->b), ab, (int32_t)g->ldb,
 		rt_address(g->a), ab, (int32_t)g->lda, &g->beta, from, to, (int32_t)g->ldc,
 		rt_address(g->c), to, (int32_t)g->ldc, R_32F, 0, 0, flags_of(b, g));
 	if (code == NOT_IMPLEMENTED) {
-		*place_of(b, &f) = f; /* the portable kernel from now on */
+		if (!b->captured)
+			*place_of(b, &f) = f; /* the portable kernel from now on */
 		return 0;
 	}
+	const bool full = code == NO_MEMORY || (code == INTERNAL_ERROR && c->spare);
 	if (code)
-		return err_set(e, code == NO_MEMORY ? ERR_NOMEM : ERR_DEVICE,
+		return err_set(e, full ? ERR_NOMEM : ERR_DEVICE,
 			       "%s: rocBLAS refuses a product of %lldx%lldx%lld: status %d",
 			       c->label, (long long)g->m, (long long)g->n, (long long)g->k, code);
 	return 1;
@@ -208,10 +227,24 @@ static int gemm(struct rt_blas *base, struct rt *c, const struct dev_gemm *g, vo
 static void release(struct rt_blas *base, struct rt *c)
 {
 	struct rocblas *b = (struct rocblas *)base;
-	(void)c;
 	if (b->handle)
 		b->f->destroy(b->handle);
+	if (b->workspace)
+		rt_give(c, b->workspace);
 	mem_free(b);
+}
+
+/* Without room for it the library keeps its own. */
+static int give_workspace(struct rocblas *b, struct rt *c)
+{
+	const bool mi300 = !strncmp(c->arch, "gfx94", 5) || !strncmp(c->arch, "gfx95", 5);
+	const size_t size = mi300 ? WORKSPACE_MI300 : WORKSPACE;
+	struct err ignored = { 0 };
+	if (!b->f->set_workspace || rt_take(c, size, &b->workspace, &ignored) < 0 ||
+	    rt_use_block(c, b->workspace, &ignored) < 0)
+		return 0;
+	const int code = c->f->fill32(b->workspace->at, 0, size / 4, c->compute);
+	return code ? code : b->f->set_workspace(b->handle, b->workspace->at, size);
 }
 
 int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
@@ -231,7 +264,7 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	struct rocblas *b = mem_zalloc(sizeof *b);
 	if (!b)
 		return err_nomem(e, sizeof *b, "matrix products");
-	*b = (struct rocblas){ .base = { gemm, can, release },
+	*b = (struct rocblas){ .base = { gemm, can, release, use },
 			       .f = &functions,
 			       .mi200 = !strncmp(c->arch, "gfx90a", 6) };
 	int code = b->f->create(&b->handle);
@@ -242,6 +275,8 @@ int rt_rocblas(struct rt *c, struct rt_blas **b_p, struct err *e)
 	if (!code && b->f->set_atomics)
 		code = b->f->set_atomics(b->handle,
 					 0); /* sums in one order: the same bits each time */
+	if (!code)
+		code = give_workspace(b, c);
 	if (code) {
 		release(&b->base, c);
 		return err_set(e, ERR_DEVICE,

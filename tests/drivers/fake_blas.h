@@ -28,12 +28,10 @@ static int refused(int out_of_memory)
 {
 	const long status = fault("status", 0);
 	fake_products++;
-	static bool was_full;
-	const bool full = fault("blasfull", 0);
-	if (full && !was_full)
-		return was_full = true, out_of_memory;
-	was_full = full;
-	return (int)status;
+	static bool was_full, was_late;
+	if (once("blaslate", &was_late))
+		return api == CUDA ? 14 : 6;
+	return once("blasfull", &was_full) ? out_of_memory : (int)status;
 }
 
 struct desc {
@@ -87,6 +85,10 @@ static int l_ask(const struct desc *d, const struct layout *a, const struct layo
 	*found = 0;
 	if (m != c->rows || n != c->cols || k != k2)
 		return 7;
+	/* that of CUDA 13.3: "Could not obtain green context information" */
+	for (const struct stream *s = streams; s; s = s->next)
+		if (s->captured && s->owner.api == CUDA)
+			return 14;
 	if (fault("noalgo", 0) || no_kernels())
 		return no_kernels() ? 8 : 15;
 	memset(results, 0, 96);
@@ -199,7 +201,28 @@ ONE(rocblas_create_handle, (void **h),
     (fault("rocabort", 0) ? abort() : (void)0, *h = &handle, fault("noblas", 0) ? 1 : OK))
 ONE(rocblas_destroy_handle, (void *h), (h ? OK : INVALID))
 ONE(rocblas_set_atomics_mode, (void *h, int mode), (h && !mode ? OK : INVALID))
-ONE(rocblas_set_stream, (void *h, void *s), (rocblas_stream = s, h ? OK : INVALID))
+/* That of ROCm 6.0 and 6.1 asks the driver for the stream (rocBLAS#1432), which may not be done
+ * while it is captured. */
+static int r_stream(struct stream *s)
+{
+	if (s && s->captured)
+		return 1;
+	rocblas_stream = s;
+	return OK;
+}
+
+EXPORT long fake_workspace;
+long fake_workspace; /* bytes of the card's that it was given to work in */
+static int r_workspace(uint64_t at, size_t n)
+{
+	if (at && !inside(at, n))
+		return 11;
+	fake_workspace = at ? (long)n : 0;
+	return OK;
+}
+ONE(rocblas_set_stream, (void *h, void *s), (h ? r_stream(s) : INVALID))
+ONE(rocblas_set_workspace, (void *h, void *at, size_t n),
+    (h ? r_workspace((uint64_t)(uintptr_t)at, n) : INVALID))
 ONE(rocblas_gemm_ex,
     (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int at,
      int lda, const void *b, int bt, int ldb, const void *beta, const void *c, int ct, int ldc,

@@ -10,6 +10,8 @@ static int x_stream(void **s, unsigned flags)
 	if (device_now() < 0 ||
 	    flags != 1) /* a stream that waits for the default stream would wait for others */
 		return flags == 1 ? NO_CONTEXT : INVALID;
+	if (api == HIP && fault("crowded", 0))
+		return OUT_OF_MEMORY;
 	n->owner = owner_now();
 	n->last = &n->first;
 	for (const struct stream *t = streams; t; t = t->next)

@@ -12,7 +12,7 @@
 #ifndef HS_TESTS_DRIVERS_FAKE_GRAPH_H
 #define HS_TESTS_DRIVERS_FAKE_GRAPH_H
 
-enum { STATE = 401, NOT_SUPPORTED = 801 };
+enum { STATE = 401, NOT_SUPPORTED = 801, INVALIDATED = 901 };
 
 struct graph {
 	struct owner owner;
@@ -20,6 +20,9 @@ struct graph {
 	size_t n;
 	int lanes;                        /* streams but the first */
 	struct stream *lane[GRAPH_LANES]; /* of what is started: these */
+	/* where it was started last, and how much that stream has to do till it has run */
+	const struct stream *on;
+	uint64_t till;
 };
 static uint64_t captures;
 
@@ -39,31 +42,11 @@ static int x_capture_begin(void *stream, int mode)
 	s->captured->owner = owner_now();
 	s->captured->last = &s->captured->first;
 	s->relaxed = mode == 2;
+	s->broken = false;
 	s->capture = ++captures;
 	s->kept = s->waited = 0;
 	s->lane = 0;
 	return OK;
-}
-
-static int x_capture_end(void *stream, void **graph)
-{
-	struct stream *s = stream;
-	const int rc = owned(s->owner);
-	const uint64_t which = s->capture;
-	bool joined = true;
-	if (rc || !s->captured || s->lane)
-		return rc ? rc : STATE;
-	*graph = s->captured;
-	for (struct stream *t = streams; t; t = t->next)
-		if (t->capture == which) {
-			joined = joined && (!t->lane || t->waited == t->kept);
-			t->captured = NULL;
-			t->capture = 0;
-		}
-	if (joined)
-		return OK;
-	*graph = NULL;
-	return UNJOINED;
 }
 
 static void free_ops(struct op *o)
@@ -80,6 +63,36 @@ static int x_made_free(void *graph)
 	free_ops(g->first);
 	free(g);
 	return OK;
+}
+
+static int x_capture_end(void *stream, void **graph)
+{
+	struct stream *s = stream;
+	const int rc = owned(s->owner);
+	const uint64_t which = s->capture;
+	bool joined = true;
+	if (rc || !s->captured || s->lane)
+		return rc ? rc : STATE;
+	*graph = s->captured;
+	bool broken = false;
+	for (const struct stream *t = streams; t; t = t->next)
+		if (t->capture == which) {
+			joined = joined && (!t->lane || t->waited == t->kept);
+			broken = broken || t->broken;
+		}
+	const bool ok = joined && !broken;
+	/* HIP leaves the streams of a capture that failed as they are, and any value in *graph
+	 * (clr, hip_graph.cpp, hipStreamEndCapture_common) */
+	for (struct stream *t = streams; t; t = t->next)
+		if (t->capture == which && (ok || api == CUDA)) {
+			t->captured = NULL;
+			t->capture = 0;
+		}
+	if (!ok && api == CUDA)
+		x_made_free(*graph);
+	if (!ok)
+		*graph = api == CUDA ? NULL : (void *)1;
+	return ok ? OK : broken ? INVALIDATED : UNJOINED;
 }
 
 /* What can be launched is a copy: the graph may go. */
@@ -153,14 +166,12 @@ static int x_graph_launch(void *made, void *stream)
 	struct stream *s = stream;
 	uint64_t from[GRAPH_LANES];
 	static bool was_full;
-	const bool full = fault("graphfull", 0);
 	if (owned(g->owner) || owned(s->owner))
 		return BAD_HANDLE;
 	if (s->captured)
 		return UNSUPPORTED;
-	if (full && !was_full)
-		return was_full = true, OUT_OF_MEMORY;
-	was_full = full;
+	if (once("graphfull", &was_full))
+		return OUT_OF_MEMORY;
 	fake_graphs++;
 	fake_replayed += (long)g->n;
 	begin_lanes(g, s, from);
@@ -184,14 +195,22 @@ static int x_graph_launch(void *made, void *stream)
 				do_early(on);
 		}
 	}
+	g->on = s;
+	g->till = s->put;
 	return OK;
 }
 
+/* CUDA frees a graph that runs when it has run. Older HIP deletes at once what its kernels
+ * still read (clr, hip_graph.cpp, hipGraphExecDestroy). */
 static int x_graph_free(void *made)
 {
 	struct graph *g = made;
 	if (owned(g->owner))
 		return BAD_HANDLE;
+	if (api == HIP && g->on && g->on->done < g->till) {
+		fprintf(stderr, "fake_rt: a graph is freed that still runs\n");
+		abort();
+	}
 	for (int i = 1; i <= g->lanes; i++)
 		if (g->lane[i])
 			g->lane[i]->gone = true;

@@ -9,6 +9,7 @@
  *   closed      no device can be opened
  *   gpu         every device says that it is a GPU
  *   memory=N    every device has N MiB
+ *   largest=N   a buffer has N MiB at most
  *   lost=N      the Nth launch and all later ones find the device gone
  *   refuse=N    the Nth buffer and all later ones are refused
  *   wrong=K     products over K columns come out wrong
@@ -78,6 +79,8 @@ int32_t clGetDeviceInfo(cl_device d, uint32_t what, size_t size, void *to, size_
 	if (rc == CL_SUCCESS && to &&
 	    (what == CL_DEVICE_GLOBAL_MEM_SIZE || what == CL_DEVICE_MAX_MEM_ALLOC_SIZE) && mib >= 0)
 		*(uint64_t *)to = (uint64_t)mib << 20;
+	if (rc == CL_SUCCESS && to && what == CL_DEVICE_MAX_MEM_ALLOC_SIZE && fault("largest") >= 0)
+		*(uint64_t *)to = (uint64_t)fault("largest") << 20;
 	return rc;
 }
 

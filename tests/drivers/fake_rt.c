@@ -23,6 +23,7 @@
  *   slow=MS       each launch and product takes so many milliseconds
  *   asked=N       an event has not happened when it is asked for the first N times (3)
  *   full          a launch finds no memory, once
+ *   loadfull, findfull   so does a module that is loaded, a kernel that is looked up in one
  *   noregister    no memory of the host's is registered
  *   noipc  ipcrefused  ipcwrong  memory has no handles for other processes, cannot be opened by
  *                 them, other bytes are read there
@@ -32,9 +33,9 @@
  *   nokernels=NAME  the library whose file name ends in NAME has no code for any card
  *   status=N      products are refused
  *   sizes         a product must have the sizes that its kernel was asked for
- *   exclusive     another process has the card to itself
+ *   exclusive, crowded   another process has the card to itself; or nearly all of its memory
  *   rocabort      rocBLAS ends the process
- *   blasfull      a product finds no memory, once
+ *   blasfull, blaslate   a product finds no memory, once; or its kernel, when it is loaded
  *   nograph       no graph can be made of what was captured
  *   graphfull     a graph finds no memory when it is started, once
  *   early         work of all streams but a device's first is done as soon as the interface allows
@@ -91,6 +92,14 @@ static long fault(const char *word, long otherwise)
 		if (!strncmp(s, word, n) && (!s[n] || s[n] == ' ' || s[n] == '='))
 			return s[n] == '=' ? atol(s + n + 1) : 1;
 	return otherwise;
+}
+
+/* Whether this goes wrong now: the first time after the word has appeared. */
+static bool once(const char *word, bool *was)
+{
+	const bool now = fault(word, 0), first = now && !*was;
+	*was = now;
+	return first;
 }
 
 #include "fake_contexts.h"
@@ -379,6 +388,9 @@ static int x_module(void **m, const void *image)
 	Dl_info me;
 	if (device_now() < 0)
 		return NO_CONTEXT;
+	static bool was_full;
+	if (once("loadfull", &was_full))
+		return OUT_OF_MEMORY;
 	if (!runs_here(image))
 		return NO_BINARY;
 	if (is_users(image))
@@ -416,6 +428,9 @@ static int x_module_unload(void *m)
 
 static int x_module_function(void **f, void *m, const char *name)
 {
+	static bool was_full;
+	if (once("findfull", &was_full))
+		return OUT_OF_MEMORY;
 	struct function *n = calloc(1, sizeof *n);
 	n->module = m;
 	n->library = n->module->tiles;
@@ -453,11 +468,14 @@ static int x_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 	const struct function *n = f;
 	if (!gx || gy != 1 || gz != 1 || bx != LANES || by != 1 || bz != 1 || shared || extra)
 		return INVALID;
+	/* CUDA's largest grid; HIP counts the lanes of a launch in 32 bits */
+	if (api == CUDA ? gx > INT32_MAX : gx > UINT32_MAX / LANES)
+		return INVALID;
 	static bool was_full;
-	const bool full = fault("full", 0);
-	if (full && !was_full)
-		return was_full = true, OUT_OF_MEMORY;
-	was_full = full;
+	if (once("full", &was_full)) {
+		((struct stream *)s)->broken = true;
+		return OUT_OF_MEMORY;
+	}
 	launches++;
 	struct op *o = owned(n->module->owner) ? NULL : put(s, LAUNCH);
 	int ni = 0, nf = 0;
@@ -704,7 +722,9 @@ ONE(nvrtcGetSupportedArchs, (int *a), (memcpy(a, first_arch(), (size_t)narchs() 
 ONE(cuDriverGetVersion, (int *v), (*v = (int)fault("driver", 13000), OK))
 ONE(hipDriverGetVersion, (int *v), (*v = (int)fault("hip", 50200000), OK))
 ONE(cuDevicePrimaryCtxRetain, (void **c, int d),
-    (fault("exclusive", 0) ? 46 : (retained[d]++, *c = (void *)(uintptr_t)(d + 1), OK)))
+    (fault("exclusive", 0) ? 46
+     : fault("crowded", 0) ? OUT_OF_MEMORY
+			   : (retained[d]++, *c = (void *)(uintptr_t)(d + 1), OK)))
 ONE(cuDevicePrimaryCtxRelease_v2, (int d), (--retained[d] ? 0 : generation[d]++, OK))
 ONE(cuCtxSetCurrent, (void *c),
     (cuda_device = (int)(uintptr_t)c - 1, c &&retained[cuda_device] ? OK : NO_CONTEXT))

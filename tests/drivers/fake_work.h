@@ -48,6 +48,7 @@ struct stream {
 	uint64_t capture, kept, waited;
 	int lane;
 	bool later, gone; /* later: not the first of its device */
+	bool broken;      /* something has failed in the capture */
 	bool relaxed;     /* the thread may do meanwhile what would not be captured */
 	struct stream *next;
 };
