@@ -341,6 +341,11 @@ static void memory_that_is_short_is_counted(void **state)
 	expect(&text, "30 MiB were asked for", "64 MiB");
 	expect(&text, "of its 64 MiB this program holds 40", "64 MiB");
 	buf_release(&text);
+	/* as many drivers do: a quarter of the memory in one buffer */
+	apart((const char *const[]){ with_fake, "FAKE_CL=largest=32", NULL }, no_memory, &text);
+	expect(&text, "40 MiB were asked for in one buffer", "32 MiB in a buffer");
+	expect(&text, "gives one at most 32 of its", "32 MiB in a buffer");
+	buf_release(&text);
 	apart((const char *const[]){ with_fake, "FAKE_CL=refuse=3", NULL }, no_memory, &text);
 	expect(&text, "CL_MEM_OBJECT_ALLOCATION_FAILURE", "a driver that gives no buffer");
 	buf_release(&text);

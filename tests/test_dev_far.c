@@ -51,6 +51,7 @@ struct ends {
 	const char *spec, *sender, *receiver; /* faults of each */
 	const char *sender_says, *receiver_says;
 	bool direct, sender_first; /* who closes first */
+	bool full;                 /* the receiver's card */
 };
 
 static void give(int fd)
@@ -76,6 +77,9 @@ static void receives(const struct ends *w, int address, int go, int done)
 	struct dev *d = open_card(w->spec);
 	const struct rt *c = d->priv;
 	struct dev_buf *y = take(d, BYTES + TAIL);
+	while (w->full && dev_alloc(d, 2 << 20, &(struct dev_buf *){ NULL }, &e) == 0)
+		continue;
+	err_clear(&e);
 	struct net *n = open_net(d);
 	assert_int_equal(net_listen(n, "127.0.0.1:0", at, &e), 0);
 	assert_int_equal(write(address, at, sizeof at), sizeof at);
@@ -198,27 +202,30 @@ static void from_card_to_card(void **state)
 	meet_in("far");
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
 		const struct ends row[] = {
-			{ specs[i], "memory=2048", "memory=2048", NULL, NULL, true, false },
-			{ specs[i], "memory=2048", "memory=2048", NULL, NULL, true, true },
+			{ specs[i], "memory=2048", "memory=2048", NULL, NULL, true, false, false },
+			{ specs[i], "memory=2048", "memory=2048", NULL, NULL, true, true, false },
 			/* a driver without handles; in a container; a link between cards that
 			 * carries other bytes */
 			{ specs[i], "memory=2048 noipc", "", "cannot be shared with another", NULL,
-			  false, false },
+			  false, false, false },
 			{ specs[i], "memory=2048", "memory=2048 ipcrefused",
-			  "another process may not open its memory", refused, false, true },
+			  "another process may not open its memory", refused, false, true, false },
 			{ specs[i], "memory=2048", "memory=2048 ipcwrong",
 			  "bytes that another process copied from it were wrong", wrong, false,
-			  false },
+			  false, false },
 			/* the memory is needed for the job */
-			{ specs[i], "memory=64", "", NULL, NULL, false, false },
-			{ specs[i], "memory=2048 free=100", "", NULL, NULL, false, false },
+			{ specs[i], "memory=64", "", NULL, NULL, false, false, false },
+			{ specs[i], "memory=2048 free=100", "", NULL, NULL, false, false, false },
+			{ specs[i], "memory=2048", "memory=16",
+			  "another process may not open its memory", NULL, false, true, true },
 		};
 		/* HIP: the first, and a refusal */
 		for (size_t k = 0; k < ARRAY_LEN(row); k += i ? 3 : 1)
 			run(&row[k]);
 	}
 	setenv("HS_DEVICE_IPC", "0", 1);
-	run(&(struct ends){ specs[0], "memory=2048", "memory=2048", NULL, NULL, false, false });
+	run(&(struct ends){ specs[0], "memory=2048", "memory=2048", NULL, NULL, false, false,
+			    false });
 	unsetenv("HS_DEVICE_IPC");
 }
 

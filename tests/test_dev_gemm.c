@@ -207,6 +207,35 @@ static void test_products(void **state)
 	assert_int_equal(failed, 0);
 }
 
+/* CLBlast counts elements in 32 bits: products beyond that are the portable kernel's. */
+static void test_clblast_sizes(void **state)
+{
+	struct dev_buf any = { 0 };
+	struct dev_gemm g = { .m = 131072,
+			      .n = 14336,
+			      .k = 4096,
+			      .tb = true,
+			      .a = { &any, 0 },
+			      .b = { &any, 0 },
+			      .c = { &any, 0 },
+			      .lda = 4096,
+			      .ldb = 4096,
+			      .ldc = 14336,
+			      .alpha = 1 };
+	(void)state;
+	assert_false(opencl_blas_does(&g)); /* its copies of all three hold 2.5e9 together */
+	g.m = 65536;
+	assert_true(opencl_blas_does(&g));
+	g.b.off = (size_t)INT32_MAX * 4; /* a place behind as many */
+	assert_false(opencl_blas_does(&g));
+	g.b.off = 0;
+	g.ldc = 65536; /* rows that lie far apart */
+	assert_false(opencl_blas_does(&g));
+	g.ldc = g.n;
+	g.ab_dtype = DT_F16;
+	assert_false(opencl_blas_does(&g));
+}
+
 /* A second run over the same shapes allocates nothing and gives the same bits. */
 static void test_warm(void **state)
 {
@@ -471,7 +500,7 @@ int main(void)
 		cmocka_unit_test(test_products),    cmocka_unit_test(test_warm),
 		cmocka_unit_test(test_threads),     cmocka_unit_test(test_many_shapes),
 		cmocka_unit_test(test_every_shape), cmocka_unit_test(test_choice_is_kept),
-		cmocka_unit_test(test_tiles_fit)
+		cmocka_unit_test(test_tiles_fit),   cmocka_unit_test(test_clblast_sizes)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,6 +320,63 @@ static void arguments_fit_the_text(void **state)
 	buf_release(&text);
 }
 
+/* Launches at the sizes of real models fit what a driver takes: 131,072 tokens, the widest
+ * feed-forward (Llama 3 70B), the largest table (Gemma 3 27B); convolutions of 128 images. */
+static void launches_of_real_sizes(void **state)
+{
+	enum { TOKENS = 131072, WIDE = 28672 };
+	static const int64_t all = (int64_t)TOKENS * WIDE;
+	static const struct {
+		enum dev_kernel k;
+		int64_t i[9]; /* from the first number on */
+	} row[] = {
+		{ K_cast, { all, DT_F32, DT_BF16 } },
+		{ K_axpby, { all } },
+		{ K_dropout, { TOKENS, WIDE } },
+		{ K_swiglu_fwd, { all, WIDE, 2 * WIDE } },
+		{ K_swiglu_oss_bwd, { (int64_t)TOKENS * 4 * 2880, 2880, 5760 } },
+		{ K_adamw, { (int64_t)262144 * 5376 } },
+		{ K_sqnorm, { (int64_t)262144 * 5376 } },
+		{ K_sink_fwd, { TOKENS, 64, 64 } },
+		{ K_attn_fwd, { TOKENS, TOKENS / 32, 64, 8, 128, 8192, 8192, 1024, 1024 } },
+		{ K_attn_bwd, { TOKENS, TOKENS / 32, 64, 8, 128, 8192, 8192, 1024, 1024 } },
+		{ K_im2col, { 128, 64, 112, 112, 3, 3, 1, 1, 1 } },
+		{ K_col2im, { 128, 64, 112, 112, 3, 3, 1, 1, 1 } },
+	};
+	(void)state;
+	for (size_t d = 0; d < ARRAY_LEN(specs); d++) {
+		struct dev *dev = open_card(specs[d]);
+		const int64_t most = ((struct rt *)dev->priv)->v->most_groups;
+		for (size_t r = 0; r < ARRAY_LEN(row); r++) {
+			const char *sig = dev_kernel_sig(row[r].k),
+				   *name = dev_kernel_name(row[r].k);
+			union dev_arg a[GPU_ARGS] = { 0 };
+			struct gpu_step s[GPU_STEPS];
+			struct err e = { 0 };
+			for (int i = 0, k = 0; sig[i]; i++)
+				if (sig[i] == 'i' && k < 9)
+					a[i].i = row[r].i[k++];
+			if (row[r].k == K_attn_bwd)
+				a[23].i = 1;
+			const int n = gpu_steps(row[r].k, a, s, &e);
+			if (n <= 0)
+				fail_msg("%s: %s", name, e.msg);
+			for (int i = 0; i < n; i++)
+				if (s[i].groups < 1 || s[i].groups > most)
+					fail_msg("%s: %s of %lld groups, a launch has %lld",
+						 specs[d], gpu_entry_name(s[i].entry),
+						 (long long)s[i].groups, (long long)most);
+		}
+		/* what is too much is refused with a line */
+		struct err e = { 0 };
+		struct dev_buf *x = take(dev, 64);
+		assert_int_equal(scale(dev, x, x, INT64_MAX / 2, 1, &e), ERR_UNSUPPORTED);
+		has(e.msg, "groups is more than a launch can have");
+		dev_free(x);
+		dev_close(dev);
+	}
+}
+
 /* Heads wider than 256 have no kernel. */
 static void heads_that_are_too_wide(void **state)
 {
@@ -478,6 +535,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(order_of_the_calls),
 	cmocka_unit_test(what_fits_is_to_be_had),
 	cmocka_unit_test(arguments_fit_the_text),
+	cmocka_unit_test(launches_of_real_sizes),
 	cmocka_unit_test(heads_that_are_too_wide),
 	cmocka_unit_test(parts_fill_a_card),
 	cmocka_unit_test(kernels_are_kept_and_refusals_explained),

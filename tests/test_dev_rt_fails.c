@@ -378,7 +378,7 @@ static void a_choice_serves_like_numbers_of_tokens(void **state)
 		}
 }
 
-/* Two processes on a card that admits one. */
+/* Two processes on a card that admits one, or has memory for one. */
 static void a_card_of_another_process(void **state)
 {
 	struct err e = { 0 };
@@ -389,6 +389,12 @@ static void a_card_of_another_process(void **state)
 	has(e.msg, "another process uses it, and it admits one at a time");
 	has(e.msg, "nvidia-smi -i 0 -c DEFAULT");
 	assert_null(strchr(e.msg, '\n'));
+	faults("crowded");
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		assert_int_equal(dev_open(specs[i], &d, &e), ERR_NOMEM);
+		has(e.msg, "others have taken so much of its memory");
+		has(e.msg, i ? "amd-smi process shows which" : "nvidia-smi shows");
+	}
 	faults("");
 }
 
@@ -431,12 +437,25 @@ static void a_card_too_old_for_the_dtype(void **state)
 	faults("");
 }
 
-/* Free blocks go back to the driver when a library or a launch finds no memory. */
+static int halve(struct dev *d, struct dev_buf *x, struct err *e)
+{
+	const union dev_arg a[] = { { .b = DEV_REF(x, 0) },
+				    { .b = DEV_REF(x, 0) },
+				    { .i = 4 },
+				    { .f = 0.5f },
+				    { .f = 0 } };
+	return dev_launch(d, K_axpby, DT_BF16, a, e);
+}
+
+/* Free blocks go back to the driver when a library or a launch finds no memory, and when kernels
+ * are loaded in the middle of a job, as those of the optimizer are. */
 static void no_memory_inside_the_driver(void **state)
 {
+	static const char *const words[] = { "blasfull", "blaslate", "full", "loadfull",
+					     "findfull" };
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++)
-		for (int k = 0; k < 2; k++) {
+		for (size_t k = 0; k < ARRAY_LEN(words); k++) {
 			struct err e = { 0 };
 			struct dev *d = open_card(specs[i]);
 			struct rt *c = d->priv;
@@ -445,11 +464,11 @@ static void no_memory_inside_the_driver(void **state)
 			assert_int_equal(scale(d, x, x, 4, 1, &e), 0);
 			dev_free(take(d, 4 * MIB));
 			const uint64_t before = c->held;
-			faults(k ? "blasfull" : "full");
-			if (k)
+			faults(words[k]);
+			if (k < 2)
 				multiply(d, 10, DT_F32);
-			else if (scale(d, x, x, 4, 1, &e) < 0)
-				fail_msg("%s", e.msg);
+			else if ((k > 2 ? halve(d, x, &e) : scale(d, x, x, 4, 1, &e)) < 0)
+				fail_msg("%s: %s", words[k], e.msg);
 			assert_true(c->held < before);
 			/* without free blocks it is an error */
 			faults("");

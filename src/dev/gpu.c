@@ -383,7 +383,8 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		STEP(mse, a[4].i, lanes(a[5].i) + GROUPED);
 		break;
 	case K_im2col:
-		STEP(im2col, a[2].i * windows(a + 4, a + 6) * a[3].i, lanes(a[6].i * a[7].i));
+		STEP(im2col,
+		     over(a[2].i * windows(a + 4, a + 6) * a[3].i * a[6].i * a[7].i, GPU_LANES), 0);
 		break;
 	case K_col2im:
 		STEP(col2im, over(a[2].i * a[3].i * a[4].i * a[5].i, GPU_LANES),

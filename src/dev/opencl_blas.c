@@ -50,9 +50,27 @@ bool opencl_blas_use(bool cpu)
 	return there;
 }
 
+/* The elements of a matrix from the beginning of its buffer on. */
+static double up_to(struct dev_ref r, int64_t rows, int64_t ld)
+{
+	return (double)(r.off / sizeof(float)) + (double)rows * (double)ld;
+}
+
+/* The library counts elements in 32 bits: those of each matrix, and those of copies of all three,
+ * padded to whole tiles, that lie one behind the other. */
+static bool few_elements(const struct dev_gemm *g)
+{
+	enum { PAD = 256 };
+	const double m = (double)g->m + PAD, n = (double)g->n + PAD, k = (double)g->k + PAD,
+		     most = INT32_MAX;
+	return up_to(g->a, g->ta ? g->k : g->m, g->lda) <= most &&
+	       up_to(g->b, g->tb ? g->n : g->k, g->ldb) <= most &&
+	       up_to(g->c, g->m, g->ldc) <= most && m * k + n * k + m * n <= most;
+}
+
 bool opencl_blas_does(const struct dev_gemm *g)
 {
-	return g->ab_dtype == DT_F32 && g->c_dtype == DT_F32 && g->k;
+	return g->ab_dtype == DT_F32 && g->c_dtype == DT_F32 && g->k && few_elements(g);
 }
 
 bool opencl_blas_gemm(struct opencl *c, const struct dev_gemm *g)

@@ -119,6 +119,13 @@ int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 		return 0;
 	}
 	mem_free(o);
+	if (b->size > c->mem_largest)
+		return err_set(e, ERR_NOMEM,
+			       "%s: %zu MiB were asked for in one buffer, and the driver gives one "
+			       "at most %llu of its %llu MiB (CL_DEVICE_MAX_MEM_ALLOC_SIZE), "
+			       "however much is free",
+			       c->who, b->size >> 20, (unsigned long long)c->mem_largest >> 20,
+			       (unsigned long long)c->mem_total >> 20);
 	char others[80] = "";
 	uint64_t free = 0;
 	if (opencl_free_memory(c->lib, c->at.device, &free))
@@ -129,12 +136,10 @@ int opencl_alloc(struct dev *d, struct dev_buf *b, struct err *e)
 				 20);
 	return err_set(e, ERR_NOMEM,
 		       "%s is out of memory: %zu MiB were asked for (%s); of its %llu MiB this "
-		       "program holds %llu%s, and one buffer may "
-		       "have %llu",
+		       "program holds %llu%s",
 		       c->who, b->size >> 20, opencl_error(rc),
 		       (unsigned long long)c->mem_total >> 20,
-		       (unsigned long long)d->mem_used >> 20, others,
-		       (unsigned long long)c->mem_largest >> 20);
+		       (unsigned long long)d->mem_used >> 20, others);
 }
 
 void opencl_free(struct dev *d, struct dev_buf *b)

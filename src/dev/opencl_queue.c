@@ -28,8 +28,12 @@ int opencl_failed(struct opencl *c, int32_t code, const char *what, struct err *
 	}
 	const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE ||
 			    code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
-	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s", c->who, what,
-		       opencl_error(code));
+	/* Intel's driver answers so when a kernel hung, NVIDIA's when one failed, too */
+	return err_set(e, memory ? ERR_NOMEM : ERR_DEVICE, "%s: %s: %s%s", c->who, what,
+		       opencl_error(code),
+		       code == CL_OUT_OF_RESOURCES ? " (no memory, or the driver has ended a "
+						     "kernel: see the system's log)"
+						   : "");
 }
 
 int32_t opencl_wait_event(struct opencl *c, cl_event v, const char *what)

@@ -161,6 +161,21 @@ static int describe(struct rt *c, int index, int version)
 	return code;
 }
 
+static int opened(struct rt *c, int code, int index, struct err *e)
+{
+	if (code == RT_TAKEN)
+		return err_set(e, ERR_DEVICE,
+			       "%s: another process uses it, and it admits one at a time: end "
+			       "that process, or let several in (nvidia-smi -i %d -c DEFAULT)",
+			       c->label, index);
+	if (code == RT_OUT_OF_MEMORY)
+		return err_set(e, ERR_NOMEM,
+			       "%s: others have taken so much of its memory that it cannot even be "
+			       "opened (%s shows which)",
+			       c->label, c->v->rtc == RTC_NVRTC ? "nvidia-smi" : "amd-smi process");
+	return rt_failed(c, code, "opening it", e);
+}
+
 int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 {
 	struct rt *c = mem_zalloc(sizeof *c);
@@ -179,13 +194,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 		c->shape[t] = -1;
 	d->priv = c;
 	snprintf(c->label, sizeof c->label, "%s:%d", v->backend, index);
-	const int code = describe(c, index, v->lib->version);
-	int rc = code == RT_TAKEN
-			 ? err_set(e, ERR_DEVICE,
-				   "%s: another process uses it, and it admits one at a time: end "
-				   "that process, or let several in (nvidia-smi -i %d -c DEFAULT)",
-				   c->label, index)
-			 : rt_failed(c, code, "opening it", e);
+	int rc = opened(c, describe(c, index, v->lib->version), index, e);
 	/* without a compiler for it a card is of no use: so 'auto' goes on to the next one */
 	if (rc == 0 && (rc = rtc_open(v->rtc, c->arch, v->rtc == RTC_NVRTC ? c->major : 0,
 				      &c->compiler, e)) < 0)
@@ -193,7 +202,7 @@ int rt_open(const struct rt_vendor *v, struct dev *d, int index, struct err *e)
 	if (rc == 0)
 		rc = rt_enter(c, e);
 	if (rc == 0)
-		rc = rt_failed(c, make_queues(c), "opening it", e);
+		rc = opened(c, make_queues(c), index, e);
 	dev_work_add(c->label, &c->doing);
 	d->units = c->units;
 	if (rc < 0)

@@ -122,11 +122,25 @@ static int wait_copy(struct rt *c, struct err *e)
 
 static int prepare(struct rt *c, struct err *e)
 {
-	if (c->far_event)
-		return 0;
-	TRY(rt_failed(c, c->f->event(&c->far_event, 2), "queueing", e));
-	TRY(rt_failed(c, c->f->pinned((void **)&c->far_host, 2 * PATTERN, 0), "pinned memory", e));
-	return rt_failed(c, c->f->memory(&c->far_scratch, 2 * PATTERN), "taking memory", e);
+	int code = c->far_event ? RT_OK : c->f->event(&c->far_event, RT_NO_TIMING);
+	if (code == RT_OK && !c->far_host)
+		code = c->f->pinned((void **)&c->far_host, 2 * PATTERN, 0);
+	if (code == RT_OK && !c->far_scratch)
+		code = c->f->memory(&c->far_scratch, 2 * PATTERN);
+	return rt_failed(c, code, "preparing copies between cards", e);
+}
+
+/* 1: all that is needed is there; 0: there is no memory for it, quietly as in offer(). */
+static int prepared(struct rt *c, struct rt_far *f, struct err *e)
+{
+	const int rc = prepare(c, e);
+	if (rc == 0)
+		return 1;
+	if (rc != ERR_NOMEM)
+		return rc;
+	err_clear(e);
+	f->refused = true;
+	return 0;
 }
 
 /* Gives back what no other process has open any more. */
@@ -171,7 +185,9 @@ static int offer(struct rt *c, struct rt_far *f, struct err *e)
 	if (c->far_lent + size > c->mem_total / SHARE || c->f->memory_info(&left, &all) != RT_OK ||
 	    left < size + c->mem_total / LEFT)
 		return f->refused = true, 0;
-	TRY(prepare(c, e));
+	const int ready = prepared(c, f, e);
+	if (ready <= 0)
+		return ready;
 	struct rt_lent *l = mem_zalloc(sizeof *l);
 	if (!l)
 		return err_nomem(e, sizeof *l, "a buffer");
@@ -252,7 +268,11 @@ static int answer(struct rt *c, struct rt_far *f, struct err *e)
 	memcpy(pattern, f->note->pattern, PATTERN);
 	if (f->note->size != f->n)
 		return f->refused = true, 0;
-	TRY(prepare(c, e));
+	const int ready = prepared(c, f, e);
+	if (ready <= 0) {
+		set(&f->note->answer, NOT_OPENED);
+		return ready;
+	}
 	const int code = c->f->ipc_open(&f->open, handle, OPEN_FLAGS);
 	if (code != RT_OK) {
 		f->open = 0;

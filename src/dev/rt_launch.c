@@ -22,7 +22,7 @@ static int start(struct rt *c, void *function, const char *name, int64_t groups,
 			     .fork = !expands && gpu_reads_panel(sig, a) };
 	uint64_t *value = w.same.value;
 	int n = 0;
-	if (groups > INT32_MAX / GPU_LANES)
+	if (groups > c->v->most_groups)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: %s of %lld groups is more than a launch can have", c->label,
 			       name, (long long)groups);
@@ -39,8 +39,8 @@ static int start(struct rt *c, void *function, const char *name, int64_t groups,
 	}
 	w.same.n = n;
 	int rc = rt_give_work(c, &w, e);
-	if (rc == ERR_NOMEM && rt_spare_back(c, e))
-		rc = rt_give_work(c, &w, e);
+	if (rc == ERR_NOMEM)
+		rc = rt_spare_back(c, e) ? rt_give_work(c, &w, e) : e->code;
 	if (rc > 0 && ahead)
 		gpu_ran_ahead(&c->may, sig, a);
 	if (expands)
@@ -183,8 +183,8 @@ int rt_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 		TRY(rt_use(c, g->c.buf, e));
 		TRY(rt_use(c, g->d.buf, e));
 		int done = rt_give_work(c, &w, e);
-		if (done == ERR_NOMEM && rt_spare_back(c, e))
-			done = rt_give_work(c, &w, e);
+		if (done == ERR_NOMEM)
+			done = rt_spare_back(c, e) ? rt_give_work(c, &w, e) : e->code;
 		if (done)
 			return done < 0 ? done : 0;
 	}

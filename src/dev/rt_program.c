@@ -28,6 +28,23 @@ static int compile(struct rt *c, const char *text, const char *key, struct buf *
 	return rc;
 }
 
+/* Code takes memory of the card, and what is loaded late finds the card full: then blocks that
+ * nobody uses go back first. A code of the driver. */
+static int load(struct rt *c, void **module_p, const void *code, struct err *e)
+{
+	const int rc = c->f->module(module_p, code);
+	return rc == RT_OUT_OF_MEMORY && rt_spare_back(c, e) ? c->f->module(module_p, code) : rc;
+}
+
+/* The same of one kernel: drivers may load each when it is first asked for. */
+static int find(struct rt *c, void **function_p, void *module, const char *name, struct err *e)
+{
+	int code = c->f->module_function(function_p, module, name);
+	if (code == RT_OUT_OF_MEMORY && rt_spare_back(c, e))
+		code = c->f->module_function(function_p, module, name);
+	return rt_failed(c, code, name, e);
+}
+
 static int build(struct rt *c, const struct buf *text, void **module_p, struct err *e)
 {
 	struct buf code = BUF_INIT;
@@ -35,13 +52,18 @@ static int build(struct rt *c, const struct buf *text, void **module_p, struct e
 	int rc = 0;
 	const char *const part[] = { c->v->backend, c->arch, c->driver, rtc_name(c->compiler) };
 	gpu_cache_key(part, ARRAY_LEN(part), text->p, text->n, key);
+	if (gpu_cache_get(key, EXT, &code)) {
+		const int loaded = load(c, module_p, code.p, e);
+		if (loaded == RT_OUT_OF_MEMORY)
+			TRYOUT(rt_failed(c, loaded, "loading the kernels", e));
+		if (loaded == RT_OK)
+			goto out;
+	}
 	/* what the driver refuses is compiled anew */
-	if (gpu_cache_get(key, EXT, &code) && c->f->module(module_p, code.p) == RT_OK)
-		goto out;
 	buf_reset(&code);
 	log_info("%s: compiling the kernels (%s, %s)", c->label, rtc_name(c->compiler), c->arch);
 	TRYOUT(compile(c, text->p, key, &code, e));
-	TRYOUT(rt_failed(c, c->f->module(module_p, code.p), "loading the kernels", e));
+	TRYOUT(rt_failed(c, load(c, module_p, code.p, e), "loading the kernels", e));
 	gpu_cache_put(key, EXT, code.p, code.n);
 out:
 	buf_release(&code);
@@ -62,9 +84,7 @@ int rt_kernel(struct rt *c, enum gpu_entry n, enum dtype t, void **function_p, s
 			return rc;
 	}
 	if (!*entry)
-		TRY(rt_failed(c,
-			      c->f->module_function(entry, c->built[t].module, gpu_entry_name(n)),
-			      gpu_entry_name(n), e));
+		TRY(find(c, entry, c->built[t].module, gpu_entry_name(n), e));
 	*function_p = *entry;
 	return 0;
 }
@@ -107,10 +127,7 @@ int rt_user_kernel(struct rt *c, const struct dev_text_launch *l, void **functio
 	struct rt_user *u;
 	int rc = user_of(c, l->text, l->t, &u, e);
 	if (rc == 0 && !u->entry[l->entry])
-		rc = rt_failed(c,
-			       c->f->module_function(&u->entry[l->entry], u->module,
-						     gpu_user_entry(l->entry)),
-			       gpu_user_entry(l->entry), e);
+		rc = find(c, &u->entry[l->entry], u->module, gpu_user_entry(l->entry), e);
 	if (rc < 0)
 		return err_prefix(e, "%s", l->text->name);
 	*function_p = u->entry[l->entry];
