@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-#define HS_API_VERSION 3
+#define HS_API_VERSION 4
 
 /* Stands before what is to go: compilers warn where it is used, and say what to use. */
 #if defined(__GNUC__)
@@ -113,6 +113,10 @@ int hs_model_set(hs_model *model, const char *name, const float *value, uint64_t
  * one 32-bit integer. 0: not a model. */
 uint64_t hs_model_input(const hs_model *model);
 uint64_t hs_model_target(const hs_model *model);
+/* Since version 4: which of these rows are 32-bit integers in place of floats, as a sum of HS_IDS_;
+ * negative: not a model. */
+enum { HS_IDS_INPUT = 1, HS_IDS_TARGET = 2 };
+int hs_model_ids(const hs_model *model);
 /* Floats in a row of the output, which goes into the loss. */
 uint64_t hs_model_output(const hs_model *model);
 

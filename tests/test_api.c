@@ -438,6 +438,8 @@ static void small_things(void **state)
 	assert_int_equal(hs_model_input(m), 6);
 	assert_int_equal(hs_model_target(m), 1);
 	assert_int_equal(hs_model_output(m), 5);
+	assert_int_equal(hs_model_ids(m), HS_IDS_TARGET);
+	assert_true(hs_model_ids(NULL) < 0);
 	const int n = hs_model_summary(m, table, sizeof table);
 	assert_int_equal(n, strlen(table));
 	assert_int_equal(hs_model_summary(m, tiny, sizeof tiny), n);

@@ -41,6 +41,12 @@ static int use_inside(void *ctx, const hs_step *s, double *rate)
 	return HS_GO_ON;
 }
 
+static int no_update(const hs_update *u)
+{
+	(void)u;
+	return 0;
+}
+
 static void *from_another_thread(void *ctx)
 {
 	use_inside(ctx, NULL, NULL);
@@ -107,6 +113,8 @@ static void mistakes_are_values(void **state)
 	expect(hs_model_get(m, "9.bias", v, 24, &e), &e, "no parameter '9.bias'");
 	expect(hs_model_set(m, "0.bias", v, 23, &e), &e, "'0.bias' has 24 values, not 23");
 	expect(hs_model_param(m, 100, NULL, &e), &e, "there is no 100");
+	expect(hs_model_param(m, 0, NULL, &e), &e, "an argument is NULL");
+	assert_int_equal(hs_block_at(0, NULL, NULL), 0);
 	expect(hs_train(m, NULL, &o, NULL, &e), &e, "a model and data, or neither");
 	expect(hs_train(m, &d, &o, NULL, &e), &e, "a function `get`");
 	d.get = broken;
@@ -132,8 +140,20 @@ static void mistakes_are_values(void **state)
 	static const char *const none[] = { "gpu9" };
 	o.device = none;
 	expect(hs_train(m, &d, &o, NULL, &e), &e, "gpu9");
+	static const char *const nothing[] = { NULL };
+	o.device = nothing;
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "one of `set` or `device` is NULL");
 	o.devices = 0;
-	o.sets = 3;
+	o.sets = 3; /* the third is NULL */
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "one of `set` or `device` is NULL");
+	expect(hs_worker_run(NULL, NULL, 1, NULL, NULL, &e), &e, "one of `set` is NULL");
+	hs_optimizer twice = hs_optimizer_init();
+	twice.name = "twice";
+	twice.version = "1";
+	twice.states = 2;
+	twice.state[0] = twice.state[1] = "m";
+	twice.update = no_update;
+	expect(hs_optimizer_register(&twice, &e), &e, "two states named 'm'");
 	static const struct {
 		const char *set, *says;
 	} keys[] = {

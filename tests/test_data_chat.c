@@ -374,6 +374,39 @@ static void check_jinja(const char *template, const struct chat_message *m, size
 		.role = CHAT_##role_, .text = text_, .n = sizeof text_ - 1, .train = train_        \
 	}
 
+/* Templates and conversations that would take minutes or hours. */
+static void test_jinja_limits(void **state)
+{
+	(void)state;
+	struct chat_message m[40];
+	const struct chat_message two[] = { MSG(USER, "One", false), MSG(ASSISTANT, "1", true) };
+	for (size_t i = 0; i < ARRAY_LEN(m); i++)
+		m[i] = two[i % 2];
+	check_jinja("{{ messages | length }}{% for m in messages %}{{ m.content }}{% if m.role == "
+		    "'user' %}{{ 'a' * 40000 }}{% endif %}{% endfor %}",
+		    two, 2, "writes too much before an answer");
+	check_jinja("{% set t = 'a' * 4000000 %}{{ messages | length }}{% for m in messages %}"
+		    "{{ m.content }}{% endfor %}",
+		    m, ARRAY_LEN(m), "more than 200 million steps for the beginnings of");
+	/* each special token is looked for in the template */
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	const struct chat_template *chat = NULL;
+	struct buf text = BUF_INIT;
+	json_t *doc = load(DIR "qwen2.json"), *added = json_object_get(doc, "added_tokens");
+	for (int i = 0; i < 1200; i++)
+		json_array_append_new(added, json_pack("{si so sb}", "id", 5000 + i, "content",
+						       json_sprintf("<|%d|>", i), "special", 1));
+	for (int i = 0; i < 1000000; i++)
+		buf_addc(&text, 'x');
+	assert_int_equal(tokenizer_from_json(doc, NULL, "many", &t, &e), 0);
+	assert_int_equal(chat_from_jinja(text.p, t, &chat, &e), ERR_INPUT);
+	assert_non_null(strstr(e.msg, "too long for a tokenizer of so many special tokens"));
+	tokenizer_free(t);
+	buf_release(&text);
+	json_decref(doc);
+}
+
 static void test_jinja_trained(void **state)
 {
 	(void)state;
@@ -555,10 +588,11 @@ static void test_jinja_row(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_templates),   cmocka_unit_test(test_trained),
-		cmocka_unit_test(test_forged),      cmocka_unit_test(test_other_eos),
-		cmocka_unit_test(test_detect),      cmocka_unit_test(test_jinja_trained),
-		cmocka_unit_test(test_jinja_tools), cmocka_unit_test(test_jinja_row),
+		cmocka_unit_test(test_templates),     cmocka_unit_test(test_trained),
+		cmocka_unit_test(test_forged),        cmocka_unit_test(test_other_eos),
+		cmocka_unit_test(test_detect),        cmocka_unit_test(test_jinja_limits),
+		cmocka_unit_test(test_jinja_trained), cmocka_unit_test(test_jinja_tools),
+		cmocka_unit_test(test_jinja_row),
 	};
 	folder = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests(tests, setup, teardown);

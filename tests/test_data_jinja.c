@@ -235,6 +235,52 @@ static void test_refused(void **state)
 	refused("{% set t = 'a' * 2000000 %}{% set u = t ~ 'b' %}{% set v = t ~ 'c' %}"
 		"{% for i in range(9000) %}{% if u == v %}{% endif %}{% endfor %}",
 		"does not end");
+	/* one step that looks at much */
+	refused("{% set t = '1' * 8000000 %}{% for i in range(99999) %}{% if t is string %}"
+		"{% endif %}{% endfor %}{{ raise_exception('quick') }}",
+		"refuses the conversation: quick");
+	refused("{% set t = '1' * 8000000 %}{% for i in range(99) %}{% if t is lower %}{% endif %}"
+		"{% endfor %}",
+		"does not end");
+	refused("{% set t = 'a' * 4000000 %}{% set u = t ~ '' %}{% for i in range(9000) %}"
+		"{% if t is sameas u %}{% endif %}{% endfor %}",
+		"does not end");
+	refused("{% set t = 'a' * 4000000 %}{% for i in range(9) %}{% set u = t.replace('a', '') %}"
+		"{% endfor %}",
+		"does not end");
+	refused("{% set t = 'a' * 4000000 %}{% for i in range(9) %}{% set u = t.count('a') %}"
+		"{% endfor %}",
+		"does not end");
+	refused("{% set t = '{2999}' * 200000 %}{{ t.format(*range(3000)) }}", "does not end");
+	static const char *const each[] = { "r | sum",    "r | max",  "r | reject('defined')",
+					    "r | select", "r | join", "r == q" };
+	for (size_t i = 0; i < ARRAY_LEN(each); i++) {
+		char text[300];
+		snprintf(text, sizeof text,
+			 "{%% set r = %s * 90000 %%}{%% set q = r + [] %%}{%% for i in range(9000) "
+			 "%%}{%% set x = %s %%}{%% endfor %%}",
+			 i == 3 || i == 4 ? "['']" : "[0]", each[i]);
+		refused(text, "does not end");
+	}
+	struct buf names = BUF_INIT;
+	for (int i = 0; i < 60000; i++)
+		buf_addf(&names, "{%%set a%d=1%%}", i);
+	buf_addc(&names, 0);
+	refused(names.p, "does not end");
+	buf_release(&names);
+	/* copies beside the values */
+	refused("{% set t = 'a' * 4000000 %}{% for i in range(9000) %}{% set x = dict(**{t: 1}) %}"
+		"{% endfor %}",
+		"MiB");
+	refused("{% set t = 'a' * 4000000 %}{% for i in range(9000) %}"
+		"{% set x = 1 | tojson(separators=(t, t)) %}{% endfor %}",
+		"MiB");
+	refused("{% set n = namespace(t=s) %}{% for i in range(21) %}{% set n.t = n.t + n.t %}"
+		"{% endfor %}{% set a %}{{ n.t ~ n.t }}{% set b %}{{ n.t ~ n.t }}"
+		"{{ raise_exception('late') }}{% endset %}{% endset %}",
+		"MiB");
+	refused("{{ 1111111111111111111111111111111111111111111111e5 }}", "too large");
+	refused("{{ '%d' % 1e300 }}", "too large");
 	refused("{{ s | frobnicate }}", "there is no filter 'frobnicate'");
 	refused("{{ s is frobnicated }}", "there is no test 'frobnicated'");
 	refused("{% include 'x' %}", "a tag that is not known");

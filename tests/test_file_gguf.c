@@ -434,6 +434,17 @@ static void refuse_model(struct buf *b, int code, const char *word)
 		fail_msg("'%s' does not mention '%s'", e.msg, word);
 }
 
+/* A list of `n` bytes. */
+static void list(struct buf *b, const char *key, uint32_t n)
+{
+	str(b, key);
+	u32(b, GGUF_ARRAY);
+	u32(b, GGUF_U8);
+	u64(b, n);
+	for (uint32_t i = 0; i < n; i++)
+		buf_addc(b, 1);
+}
+
 static void model(struct buf *b, const char *arch, const char *extra, uint32_t kind, uint32_t value,
 		  const char *tensor)
 {
@@ -452,12 +463,35 @@ static void model(struct buf *b, const char *arch, const char *extra, uint32_t k
 	pair(b, KEY("context_length"), GGUF_U32, 64);
 	pair(b, KEY("attention.head_count"), GGUF_U32, 2);
 	pair(b, KEY("attention.layer_norm_rms_epsilon"), GGUF_F32, bits);
-	if (extra)
+	if (extra && kind == GGUF_ARRAY)
+		list(b, extra, value);
+	else if (extra)
 		pair(b, extra, kind, value);
 	info(b, "token_embd.weight", 8, 4, GGML_F32, 0);
 	if (tensor)
 		info(b, tensor, 8, 8, GGML_F32, 128);
 	data(b, 128 + 256);
+}
+
+/* Tensors of 1,024 experts each, in a few bytes. */
+static void many_experts(struct buf *b, int n)
+{
+	model(b, "llama", "llama.expert_count", GGUF_U32, 1024, NULL);
+	b->n -= 384; /* the data, and what goes before it */
+	while (memcmp(b->p + b->n, "token_embd", 10) != 0)
+		b->n--;
+	b->n -= 8;
+	const uint64_t tensors = 1 + (uint64_t)n, pairs = 9;
+	memcpy(b->p + 8, &tensors, 8);
+	memcpy(b->p + 16, &pairs, 8);
+	pair(b, "llama.expert_used_count", GGUF_U32, 2);
+	info(b, "token_embd.weight", 8, 4, GGML_F32, 0);
+	for (int i = 0; i < n; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "blk.%d.ffn_gate_exps.weight", i);
+		info(b, name, 1, 1024, GGML_F32, 128 + 4096 * (uint64_t)i);
+	}
+	data(b, 128 + 4096 * (size_t)n);
 }
 
 static void test_models_refused(void **state)
@@ -497,6 +531,12 @@ static void test_models_refused(void **state)
 	refuse_model(&b, ERR_UNSUPPORTED, "blk.1.attn_q.weight");
 	model(&b, "llama", NULL, 0, 0, "blk.0.ffn_gate_exps.weight");
 	refuse_model(&b, ERR_UNSUPPORTED, "ffn_gate_exps");
+	model(&b, "llama", "tokenizer.ggml.bos_token_id", GGUF_ARRAY, 4, NULL);
+	refuse_model(&b, ERR_INPUT, "must be one value, not a list");
+	model(&b, "llama", "tokenizer.ggml.x", GGUF_ARRAY, 14000000, NULL);
+	refuse_model(&b, ERR_INPUT, "too many values");
+	many_experts(&b, 520);
+	refuse_model(&b, ERR_INPUT, "521 tensors hold those of 532481 experts, 524288 are allowed");
 	model(&b, "qwen2", "x", GGUF_U32, 0, "blk.00.attn_q.weight");
 	refuse_model(&b, ERR_UNSUPPORTED, "blk.00");
 	buf_release(&b);

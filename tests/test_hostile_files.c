@@ -58,7 +58,7 @@ enum kind {
 	YAML,        /* train */
 };
 
-enum special { CONTENT, PIPE, FOLDER, DEVICE, LONG_HEADER, SHORT_HEADER, WRONG_MODE };
+enum special { CONTENT, PIPE, FOLDER, DEVICE, LONG_HEADER, SHORT_HEADER, WRONG_MODE, WIDE };
 
 struct row {
 	const char *name;
@@ -177,6 +177,14 @@ static const struct row rows[] = {
 	  BYTES(HEAD("\1", "\0") TENSOR("t", DIMS1("\1"), "\0", "\0\377\377\377\377\377\377\177")),
 	  "truncated" },
 	{ "no architecture", GGUF, BYTES(HEAD("\0", "\0")), "general.architecture" },
+	{ "16 million numbers for a word",
+	  GGUF,
+	  { .head = HEAD("\0", "\1") U64("\24") "general.architecture" U32("\11")
+		    U32("\0") "\0\44\364\0\0\0\0\0",
+	    .nhead = 24 + 28 + 8 + 8,
+	    .item = "aaaaaaaaaaaaaaaa",
+	    .n = 1000000 },
+	  "must be one value" },
 	{ "a pipe for a GGUF", GGUF, TEXT(""), "is a pipe", 0, PIPE },
 	/* ---- config.json ---- */
 	{ "a pipe for config.json", CONFIG, TEXT(""), "is a pipe", 0, PIPE },
@@ -197,6 +205,7 @@ static const struct row rows[] = {
 	       "\"rms_norm_eps\":1e-5}"),
 	  "" },
 	{ "not a number", CONFIG, TEXT(LLAMA("\"rope_scaling\":{\"rope_type\":\"yarn\"}")), "" },
+	{ "a new key", CONFIG, TEXT(LLAMA("\"value_scale\":2")), "'value_scale' is not known" },
 	{ "another model", CONFIG, TEXT("{\"model_type\":\"\\u001b[2J\"}"), "" },
 	/* ---- model.safetensors.index.json ---- */
 	{ "a way out", INDEX, TEXT("{\"weight_map\":{\"a\":\"../../x.safetensors\"}}"), "outside" },
@@ -226,6 +235,13 @@ static const struct row rows[] = {
 	{ "another method", ADAPTER, TEXT("{\"peft_type\":\"IA3\"}"), "" },
 	{ "rank 0", ADAPTER, TEXT("{" LORA ",\"r\":0}"), "'r'" },
 	{ "rank 10^9", ADAPTER, TEXT("{" LORA ",\"r\":1000000000}"), "" },
+	{ "half a rank", ADAPTER, TEXT("{" LORA ",\"r\":1,\"rank_pattern\":{\"q_proj\":0.5}}"),
+	  "whole number" },
+	{ "weights that are not there", ADAPTER,
+	  TEXT("{" LORA ",\"r\":1,\"modules_to_save\":[\"lm_head\"]}"), "has no weights of" },
+	{ "a head that is tied again", ADAPTER,
+	  TEXT("{" LORA ",\"r\":1,\"modules_to_save\":[\"q\"],\"ensure_weight_tying\":true}"),
+	  "ensure_weight_tying" },
 	{ "no number for alpha", ADAPTER,
 	  TEXT("{\"peft_type\":\"LORA\",\"lora_alpha\":\"x\",\"r\":1,\"target_modules\":[\"q\"]}"),
 	  "lora_alpha" },
@@ -322,6 +338,8 @@ static const struct row rows[] = {
 		"\010\034\025\004\031\025\000\031\010\025\000\026\200\200\200\006\026P\026P"
 		"&\010\000\000\026P\026\002\000\000u\000\000\000PAR1"),
 	  "a row of more than 64 MiB" },
+	{ "9,000 columns that are not read, and the same bytes twice", DATA, TEXT(""),
+	  "columns overlap", 0, WIDE },
 	{ "a pipe of nobody", DATA, TEXT(""), "empty", 0, PIPE },
 	{ "a device for data", DATA, TEXT(""), "is a device", 0, DEVICE },
 	/* ---- keys ---- */
@@ -373,6 +391,99 @@ static void write_content(const char *path, const struct row *r)
 	assert_int_equal(fclose(f), 0);
 }
 
+/* ---- Parquet: a text and a deep number, beside the number columns that are not read ---- */
+
+enum { ROWS = 20000, HIDDEN = 9000, DEPTH = 25, GROUPS = 2 };
+
+static void varint(struct buf *b, uint64_t v)
+{
+	for (; v > 127; v >>= 7)
+		buf_addc(b, (char)(v | 128));
+	buf_addc(b, (char)v);
+}
+
+static void put(struct buf *b, const char *bytes, size_t n) { buf_add(b, bytes, n); }
+#define PUT(b, bytes) put(b, bytes, sizeof(bytes) - 1)
+
+/* A field of a number, which is not negative. */
+static void number(struct buf *b, const char *field, uint64_t v)
+{
+	buf_adds(b, field);
+	varint(b, v << 1);
+}
+
+static void list_of(struct buf *b, size_t n)
+{
+	PUT(b, "\x19\xfc");
+	varint(b, n);
+}
+
+/* A column of one value; its bytes. */
+static size_t column(struct buf *b, const char *value, size_t n)
+{
+	const size_t at = b->n;
+	struct buf page = BUF_INIT;
+	buf_addc(&page, 0);
+	varint(&page, ROWS << 1);
+	number(b, "\x15", 2);
+	number(b, "\x15", n);
+	number(b, "\x15", n);
+	PUT(b, "\x4c\x15\x02\x15\0\0\0");
+	put(b, value, n);
+	number(b, "\x15", 0);
+	number(b, "\x15", page.n);
+	number(b, "\x15", page.n);
+	number(b, "\x2c\x15", ROWS);
+	PUT(b, "\x15\x10\x15\x06\x15\x06\0\0");
+	put(b, page.p, page.n);
+	buf_release(&page);
+	return b->n - at;
+}
+
+static void chunk(struct buf *b, size_t at, size_t n)
+{
+	PUT(b, "\x3c\x45\0");
+	number(b, "\x16", ROWS);
+	number(b, "\x26", n);
+	number(b, "\x26", at);
+	PUT(b, "\0\0");
+}
+
+static void write_wide(const char *path)
+{
+	struct buf b = BUF_INIT;
+	PUT(&b, "PAR1");
+	const size_t text = column(&b, "\1\0\0\0x", 5), n = column(&b, "\7\0\0\0", 4), meta = b.n;
+	PUT(&b, "\x15\x02");
+	list_of(&b, 2 + DEPTH + HIDDEN + 1);
+	PUT(&b, "\x48\1r\x15\x04\0\x15\x0c\x25\0\x18\4text\x25\0\0");
+	for (int i = 0; i < DEPTH; i++) {
+		PUT(&b, "\x35\0\x18\1s");
+		number(&b, "\x15", i + 1 < DEPTH ? 1 : HIDDEN + 1);
+		buf_addc(&b, 0);
+	}
+	for (int i = 0; i < HIDDEN; i++)
+		PUT(&b, "\x15\x0e\x25\0\x18\1a\0");
+	PUT(&b, "\x15\x02\x25\0\x18\1n\0");
+	number(&b, "\x16", ROWS * GROUPS);
+	list_of(&b, GROUPS);
+	for (int g = 0; g < GROUPS; g++) {
+		list_of(&b, 1 + HIDDEN + 1);
+		chunk(&b, 4, text);
+		for (int i = 0; i < HIDDEN; i++)
+			buf_addc(&b, 0);
+		chunk(&b, 4 + text, n);
+		number(&b, "\x26", ROWS);
+		buf_addc(&b, 0);
+	}
+	buf_addc(&b, 0);
+	const uint32_t size = (uint32_t)(b.n - meta);
+	put(&b, (const char *)&size, 4);
+	PUT(&b, "PAR1");
+	scratch_write(path, b.p, b.n);
+	buf_release(&b);
+}
+
 static void make_file(const char *path, const struct row *r)
 {
 	struct err e;
@@ -382,6 +493,8 @@ static void make_file(const char *path, const struct row *r)
 		assert_true(dir_make(path, &e) >= 0);
 	else if (r->special == DEVICE)
 		assert_int_equal(symlink("/dev/zero", path), 0);
+	else if (r->special == WIDE)
+		write_wide(path);
 	else
 		write_content(path, r);
 	if (r->special == CONTENT || r->special == WRONG_MODE)

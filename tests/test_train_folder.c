@@ -376,6 +376,16 @@ static void logs_lead_nowhere(void **state)
 	assert_int_equal(buf_read_file(&b, at(&t, "mine"), 0, &e), 0);
 	assert_string_equal(b.p, "mine\n");
 	buf_release(&b);
+	/* nor do folders of logs, in a run that somebody gave away */
+	static const char *const folder[] = { "run/tensorboard", "run/mlruns", "run/wandb" };
+	assert_true(dir_make(at(&t, "away"), &e) >= 0);
+	for (size_t i = 0; i < ARRAY_LEN(folder); i++) {
+		assert_true(dir_remove(at(&t, folder[i]), &e) >= 0);
+		assert_int_equal(symlink("../away", at(&t, folder[i])), 0);
+		refused(&t, "run", WITH("max_steps=3", "resume_from_checkpoint=latest"),
+			"is a link and is not written through");
+		unlink(at(&t, folder[i]));
+	}
 	tiny_remove(&t);
 }
 

@@ -253,7 +253,7 @@ class Model:
     def predict(self, x: Any, device: str | None = "cpu") -> np.ndarray:
         """What goes into the loss, for samples x: (samples, ..., numbers of a row); of a model of
         tokens (samples, length)."""
-        x = _numbers(x, _reads_ids(self))
+        x = _numbers(x, _ids(self) & 1)
         width, out = _lib.hs_model_input(self._m), _lib.hs_model_output(self._m)
         each = x[0].size if x.ndim and len(x) else 0
         length = each // width if width else 0
@@ -280,21 +280,23 @@ class Model:
         return Evaluation(v.loss, v.accuracy, v.rows)
 
 
-def _numbers(a: Any, whole: bool) -> np.ndarray:
-    """int32 (token ids, classes) or float32, contiguous; copied only when it is something else."""
+def _ids(model: Model) -> int:
+    """1: its input is ids; 2: its targets are classes."""
+    return max(int(_lib.hs_model_ids(model._m)), 0)
+
+
+def _numbers(a: Any, ids: int) -> np.ndarray:
+    """float32, or of ids int32, contiguous; copied only when it is something else."""
     a = np.asarray(a)
-    if whole and a.dtype.kind == "f" and not (a == np.floor(a)).all():
-        raise Error(-1, "token ids and classes are whole numbers")
-    return np.ascontiguousarray(a, np.int32 if whole else np.float32)
-
-
-def _reads_ids(model: Model) -> bool:
-    return "embed.weight" in model.shapes()
-
-
-def _has_classes(model: Model) -> bool:
-    """Whether the loss is over classes: else it compares as many numbers as the model gives."""
-    return _lib.hs_model_output(model._m) != _lib.hs_model_target(model._m)
+    if not ids:
+        return np.ascontiguousarray(a, np.float32)
+    if a.dtype.kind not in "iubf":
+        a = a.astype(np.float64)
+    least, most = (a.min(), a.max()) if a.size else (0, 0)
+    whole = a.dtype.kind != "f" or (a == np.rint(a)).all()
+    if not (whole and -(2**31) <= least and most < 2**31):
+        raise Error(-1, "ids and classes are whole numbers of 32 bits")
+    return np.ascontiguousarray(a, np.int32)
 
 
 def _address(a: np.ndarray) -> Any:
@@ -318,13 +320,14 @@ class _Data:
         if not width:
             raise Error(-1, "there is no such model: it was closed, or is in use")
         self.released = False
-        self.whole = (_reads_ids(model), _has_classes(model))
+        ids = _ids(model)
+        self.ids = (ids & 1, ids & 2)
         if isinstance(data, Files):
             self.items = self.released = None
             self.open_files(model, data, held or data.held)
             return
         if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
-            x, y = (_numbers(a, whole) for a, whole in zip(data, self.whole))
+            x, y = (_numbers(a, i) for a, i in zip(data, self.ids))
             if len(x) != len(y):
                 raise Error(-1, f"{len(x)} samples and {len(y)} targets")
             length = x[0].size // width if len(x) and width else 0
@@ -381,8 +384,11 @@ class _Data:
 
     def get(self, _: Any, index: int, x: Any, y: Any) -> int:
         try:
-            for to, size, v, whole in zip((x, y), self.sizes, self.items[index], self.whole):
-                v = _numbers(v, whole)
+            pair = self.items[index]
+            if len(pair) != 2:
+                raise ValueError(f"sample {index} is not a pair (x, y)")
+            for to, size, v, ids in zip((x, y), self.sizes, pair, self.ids):
+                v = _numbers(v, ids)
                 if v.nbytes != size:
                     raise ValueError(f"sample {index} has {v.nbytes} bytes, not {size}")
                 _ffi.memmove(to, _ffi.from_buffer(v), size)

@@ -37,6 +37,9 @@ int api_refuse(hs_error *to, int code, const char *fmt, ...) __attribute__((form
  * does not have is 0. False: it is NULL, or smaller than `least`, the first version. */
 bool api_take(void *to, size_t cap, const void *from, size_t least);
 
+/* Whether there is each of the n words. */
+bool api_words(const char *const *word, size_t n);
+
 /* The model is this caller's until api_leave(). An error where there is no such model, or another
  * call has it. */
 int api_enter(const hs_model *m, hs_error *e);

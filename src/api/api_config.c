@@ -118,8 +118,10 @@ static int open_own(struct api_config *a, const hs_model *m, const hs_options *o
 int api_config_open(struct api_config *a, const hs_model *m, const hs_options *o, uint64_t held,
 		    struct err *e)
 {
-	struct words *w = mem_zalloc(sizeof *w);
 	*a = (struct api_config){ 0 };
+	if (!api_words(o->set, o->sets) || !api_words(o->device, o->devices))
+		return err_set(e, ERR_USAGE, "the options: one of `set` or `device` is NULL");
+	struct words *w = mem_zalloc(sizeof *w);
 	if (!w || !(w->v = mem_array(o->sets + MORE, sizeof *w->v))) {
 		mem_free(w);
 		return err_nomem(e, sizeof *w, "a configuration");

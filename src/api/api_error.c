@@ -44,6 +44,14 @@ bool api_take(void *to, size_t cap, const void *from, size_t least)
 	return true;
 }
 
+bool api_words(const char *const *word, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!word || !word[i])
+			return false;
+	return true;
+}
+
 const char *hs_version(void) { return HS_VERSION; }
 int hs_api_version(void) { return HS_API_VERSION; }
 

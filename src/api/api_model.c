@@ -327,12 +327,14 @@ int hs_model_param(const hs_model *model, size_t i, hs_param *param_p, hs_error 
 	if (rc < 0)
 		return rc;
 	const bool there = i < model->nparam;
-	if (there) {
+	if (there && param_p) {
 		const struct api_param *p = &model->param[i];
 		*param_p = (hs_param){ p->name, p->ndim, { p->dim[0], p->dim[1] }, p->count };
 	}
 	const size_t n = model->nparam;
 	api_leave(model);
+	if (there && !param_p)
+		return api_refuse(e, ERR_USAGE, "hs_model_param: an argument is NULL");
 	return there ? 0
 		     : api_refuse(e, ERR_USAGE, "the model has %zu parameters; there is no %zu", n,
 				  i);
@@ -387,12 +389,25 @@ uint64_t hs_model_input(const hs_model *model) { return fact(model, INPUT); }
 uint64_t hs_model_target(const hs_model *model) { return fact(model, TARGET); }
 uint64_t hs_model_output(const hs_model *model) { return fact(model, OUTPUT); }
 
+int hs_model_ids(const hs_model *model)
+{
+	const int rc = api_enter(model, NULL);
+	if (rc < 0)
+		return rc;
+	const struct own_model *m = &model->cfg.own;
+	const int ids = (m->tokens ? HS_IDS_INPUT : 0) | (own_has_classes(m) ? HS_IDS_TARGET : 0);
+	api_leave(model);
+	return ids;
+}
+
 int hs_block_at(size_t i, const char **name_p, const char **help_p)
 {
 	const struct own_kind *k = own_kind_at(i);
 	if (!k)
 		return -1;
-	*name_p = k->name;
-	*help_p = k->help;
+	if (name_p)
+		*name_p = k->name;
+	if (help_p)
+		*help_p = k->help;
 	return 0;
 }

@@ -136,10 +136,16 @@ static int check(const hs_optimizer *o, struct err *e)
 			       "the optimizer '%s' needs a cut (HS_CUT_BLOCK, ...) and at most %d "
 			       "states",
 			       o->name, HS_STATES);
-	for (int i = 0; i < o->states; i++)
+	for (int i = 0; i < o->states; i++) {
 		if (!is_name(o->state[i], 32))
 			return err_set(e, ERR_USAGE, "state %d of the optimizer '%s' has no name",
 				       i + 1, o->name);
+		for (int k = 0; k < i; k++)
+			if (!strcmp(o->state[i], o->state[k]))
+				return err_set(e, ERR_USAGE,
+					       "the optimizer '%s' has two states named '%s'",
+					       o->name, o->state[i]);
+	}
 	return 0;
 }
 

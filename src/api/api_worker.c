@@ -14,6 +14,8 @@ static int serve(const char *config, const char *const *set, size_t sets, const 
 {
 	struct config *c;
 	struct role role;
+	if (!api_words(set, sets))
+		return err_set(e, ERR_USAGE, "hs_worker_run: one of `set` is NULL");
 	TRY(config_load_as(CONFIG_PART, config, (int)sets, (char **)(uintptr_t)set, &c, e));
 	int rc = invited_resolve(c, e);
 	if (rc >= 0)

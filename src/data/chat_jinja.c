@@ -15,6 +15,8 @@ enum {
 	ENDS_MAX = 64,        /* special tokens that the template's text names */
 	OTHER = 0xffff,       /* the source of tools */
 	STARTS_MIN = 4,       /* trained turns from which beginnings are not rendered one by one */
+	SPENT_MAX = 10,       /* times JINJA_STEPS, for all renderings of one conversation */
+	COMPARED_MAX = 1 << 28, /* bytes, to find where an answer begins */
 };
 
 struct own {
@@ -34,6 +36,7 @@ struct talk {
 	json_t *bos, *eos, *pad;
 	struct jinja_starts *starts[2]; /* [open]; NULL: every beginning is rendered */
 	size_t like[2];                 /* how much of the whole their text begins like */
+	uint64_t *spent;                /* steps; NULL: nobody counts */
 };
 
 /* ---- rendering ------------------------------------------------------------------------------ */
@@ -161,11 +164,23 @@ static int use_starts(const struct jinja *j, const struct jinja_var *var, size_t
 	return jinja_starts_new(j, var, nvar, to, e);
 }
 
+static int spend(const struct talk *k, uint64_t steps, struct err *e)
+{
+	if (!k->spent || (*k->spent += steps) <= (uint64_t)SPENT_MAX * JINJA_STEPS)
+		return 0;
+	return err_set(e, ERR_INPUT,
+		       "chat template: takes more than %d million steps for the beginnings of a "
+		       "conversation of %zu turns",
+		       SPENT_MAX * (int)(JINJA_STEPS / 1000000), json_array_size(k->messages));
+}
+
 /* The first `n` messages. */
 static int render(const struct talk *k, size_t n, bool open, struct jinja_text *out, struct err *e)
 {
 	json_t *part = k->messages;
-	int rc = 0;
+	int rc = spend(k, 0, e);
+	if (rc < 0)
+		return rc;
 	if (n < json_array_size(part)) {
 		part = json_array();
 		for (size_t i = 0; i < n && rc == 0; i++)
@@ -175,7 +190,7 @@ static int render(const struct talk *k, size_t n, bool open, struct jinja_text *
 		    : with_vars(k, part, open, use_text, out, e);
 	if (part != k->messages)
 		json_decref(part);
-	return rc;
+	return rc < 0 ? rc : spend(k, out->steps, e);
 }
 
 static size_t alike(const char *a, size_t na, const char *b, size_t nb)
@@ -204,6 +219,8 @@ static int same_start(const struct talk *k, size_t n, bool open, const struct bu
 	struct jinja_text part = { .text = BUF_INIT };
 	size_t head = 0;
 	int rc = k->starts[open] ? jinja_starts_text(k->starts[open], n, &head, &part, e) : 0;
+	if (rc > 0 && spend(k, part.steps, e) < 0)
+		rc = e->code;
 	if (rc == 0) {
 		head = 0;
 		rc = render(k, n, open, &part, e);
@@ -247,14 +264,21 @@ static int open_place(const struct talk *k, size_t n, const struct buf *whole, s
 		      size_t *begin_p, struct err *e)
 {
 	struct jinja_text part = { .text = BUF_INIT };
-	const int rc = render(k, n, true, &part, e);
-	size_t most = 0;
+	int rc = render(k, n, true, &part, e);
+	size_t most = 0, compared = 0;
 	*begin_p = hi;
 	for (size_t at = lo; at <= hi && rc >= 0; at++) {
 		size_t same = 0;
+		if (compared > COMPARED_MAX) {
+			rc = err_set(e, ERR_INPUT,
+				     "the chat template writes too much before an answer to find "
+				     "where it begins");
+			break;
+		}
 		while (same < at && same < part.text.n &&
 		       whole->p[at - same - 1] == part.text.p[part.text.n - same - 1])
 			same++;
+		compared += same + 1;
 		if (same && same >= most) {
 			most = same;
 			*begin_p = at;
@@ -428,7 +452,9 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 	struct jinja_text x = { .text = BUF_INIT };
 	struct place *p = NULL;
 	size_t *least_after = NULL, before = 0, ntrain = 0;
+	uint64_t spent = 0;
 	int rc = 0;
+	k.spent = &spent;
 	if (n > MESSAGES_MAX) {
 		rc = err_set(e, ERR_INPUT, "a conversation of more than %d turns", MESSAGES_MAX);
 		goto out;
@@ -458,6 +484,7 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 	for (size_t i = 0; i < n; i++) {
 		if (msg[i].train)
 			TRYOUT(trained(&k, &x, p, msg, n, i, before, least_after, &p[n + i], e));
+		TRYOUT(spend(&k, 0, e)); /* nothing was left out because of it */
 		if (p[i].begin < p[i].end && p[i].end > before)
 			before = p[i].end;
 	}
@@ -489,18 +516,26 @@ static const struct chat_template *no_detect(const char *jinja, const struct tok
 
 /* The special tokens that the template's text names. Tokens that begin a turn are among them: they
  * never stand between an answer and its end. */
-static void find_ends(struct own *o, const struct tokenizer *tok)
+static int find_ends(struct own *o, const struct tokenizer *tok, struct err *e)
 {
 	int32_t eos = tokenizer_eos(tok);
+	const size_t n = strlen(o->text);
+	uint64_t compared = 0;
 	if (eos >= 0)
 		o->end[o->nend++] = tokenizer_token(tok, eos);
 	for (size_t id = 0; id < tokenizer_vocab_size(tok) && o->nend < ENDS_MAX; id++) {
 		const char *s = tokenizer_is_special(tok, (int32_t)id)
 					? tokenizer_token(tok, (int32_t)id)
 					: NULL;
+		compared += s ? n : 0;
+		if (compared > 4ull * COMPARED_MAX)
+			return err_set(e, ERR_INPUT,
+				       "chat template: is too long for a tokenizer of so many "
+				       "special tokens");
 		if (s && *s && (int32_t)id != eos && strstr(o->text, s))
 			o->end[o->nend++] = s;
 	}
+	return 0;
 }
 
 /* The token that ends an answer, from a conversation of two turns. */
@@ -557,11 +592,12 @@ int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct 
 	o->text = mem_strdup(text);
 	int rc = o->text ? jinja_parse(text, strlen(text), &o->j, e)
 			 : err_nomem(e, strlen(text), "a chat template");
+	if (rc >= 0)
+		rc = find_ends(o, tok, e);
 	if (rc < 0) {
 		release(&o->t);
 		return rc;
 	}
-	find_ends(o, tok);
 	find_stop(o, tok);
 	o->call_texts = !can_call(o, tok, json_pack("{s:s}", "k", "v")) &&
 			can_call(o, tok, json_string("{\"k\": \"v\"}"));

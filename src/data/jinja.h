@@ -54,6 +54,7 @@ struct jinja_text {
 	struct buf text;
 	struct jinja_span *span;
 	size_t n, cap;
+	uint64_t steps; /* that it took, also where it failed */
 };
 
 /* Appends to `out`, which is `{ .text = BUF_INIT }` at first. What the template itself refuses (by

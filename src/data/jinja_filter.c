@@ -43,8 +43,10 @@ static int compare_test(struct jx *x, const char *op, struct jval v, struct jval
 	return 0;
 }
 
-static int same_as(struct jval v, struct jval w, bool *yes_p)
+static int same_as(struct jx *x, struct jval v, struct jval w, bool *yes_p)
 {
+	const bool texts = v.k == J_STR && w.k == J_STR && v.s->n == w.s->n;
+	TRY(jx_tick(x, texts ? v.s->n / 256 : 0));
 	*yes_p = v.k == w.k && (v.k == J_NONE   ? true
 				: v.k == J_BOOL ? v.b == w.b
 				: v.k == J_INT  ? v.i == w.i
@@ -58,7 +60,7 @@ static int binary_test(struct jx *x, const char *name, struct jval v, struct jva
 	if (!strcmp(name, "in"))
 		return jx_in(x, v, w, yes_p);
 	if (!strcmp(name, "sameas"))
-		return same_as(v, w, yes_p);
+		return same_as(x, v, w, yes_p);
 	if (strcmp(name, "divisibleby"))
 		return compare_test(x, name, v, w, yes_p);
 	if (v.k != J_INT || w.k != J_INT || !w.i)
@@ -75,7 +77,7 @@ static bool is_iterable(struct jval v)
 static bool is_case(struct jval v, bool upper)
 {
 	bool letters = false;
-	for (size_t i = 0, len; v.k == J_STR && i < v.s->n; i += len) {
+	for (size_t i = 0, len; i < v.s->n; i += len) {
 		utf8proc_category_t k =
 			utf8proc_category((utf8proc_int32_t)utf8_char(v.s->p + i, &len));
 		if (k == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
@@ -111,6 +113,8 @@ int jinja_test(struct jx *x, const char *name, struct jval v, const struct jargs
 		return jx_fail(x, "there is no test '%s'", name);
 	if (a->n)
 		return jx_fail(x, "the test '%s' takes no value", name);
+	const bool cased = v.k == J_STR && (!strcmp(name, "lower") || !strcmp(name, "upper"));
+	TRY(jx_tick(x, cased ? v.s->n / 4 : 0));
 	const bool yes[] = { v.k != J_UNDEF,
 			     v.k == J_UNDEF,
 			     v.k == J_NONE,
@@ -127,8 +131,8 @@ int jinja_test(struct jx *x, const char *name, struct jval v, const struct jargs
 			     v.k == J_MACRO || v.k == J_CALL,
 			     odd(v),
 			     v.k == J_INT && !odd(v),
-			     is_case(v, false),
-			     is_case(v, true) };
+			     cased && is_case(v, false),
+			     cased && is_case(v, true) };
 	*yes_p = yes[t];
 	return 0;
 }
@@ -237,6 +241,7 @@ static int f_extreme(struct jx *x, struct jval v, const struct jargs *a, bool mo
 	     has_path = jx_arg(a, 1, "attribute", &path) && path.k != J_NONE;
 	*v_p = J_UNDEFINED("the smallest of nothing");
 	TRY(jx_items(x, v, &l));
+	TRY(jx_tick(x, l->n));
 	for (size_t i = 0; i < l->n; i++) {
 		int o = -1;
 		TRY(look_at(x, l->v[i], has_path ? &path : NULL, as_is, &k));
@@ -258,6 +263,7 @@ static int f_sum(struct jx *x, struct jval v, const struct jargs *a, struct jval
 	bool has_path = jx_arg(a, 0, "attribute", &path) && path.k != J_NONE;
 	jx_arg(a, 1, "start", &start);
 	TRY(jx_items(x, v, &l));
+	TRY(jx_tick(x, l->n / 4));
 	*v_p = start;
 	for (size_t i = 0; i < l->n; i++) {
 		struct jval k = l->v[i];
@@ -277,6 +283,7 @@ static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval
 {
 	struct jval path, other = J_NOTHING, k;
 	const struct jstr *name = NULL;
+	const char *filter = NULL;
 	struct jlist *l;
 	bool has_other = jx_arg(a, SIZE_MAX, "default", &other),
 	     has_path = jx_arg(a, SIZE_MAX, "attribute", &path);
@@ -285,6 +292,8 @@ static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval
 		TRY(jx_arg_str(x, a, 0, "", &name));
 		if (!name)
 			return jx_fail(x, "map: needs the name of a filter, or attribute=");
+		if (!(filter = jx_word(x, name, 60)))
+			return x->e->code;
 	} else {
 		TRY(jx_args_check(x, a, "map", 0, "attribute default"));
 	}
@@ -296,11 +305,8 @@ static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval
 			if (k.k == J_UNDEF && has_other)
 				k = other;
 		} else {
-			char *copy = arena_strndup(&x->mem, name->p, name->n < 60 ? name->n : 60);
-			if (!copy)
-				return err_nomem(x->e, name->n, "a name");
 			TRY(jx_enter(x));
-			TRY(jinja_filter(x, copy, l->v[i], &more, &k));
+			TRY(jinja_filter(x, filter, l->v[i], &more, &k));
 			jx_leave(x);
 		}
 		TRY(jl_add(x, v_p->l, k));
@@ -315,15 +321,16 @@ static int f_select(struct jx *x, struct jval v, const struct jargs *a, bool kee
 	struct jval path, k;
 	const struct jstr *name = NULL;
 	struct jlist *l;
-	char *test = NULL;
+	const char *test = NULL;
 	if (attr && !jx_arg(a, 0, "", &path))
 		return jx_fail(x, "selectattr and rejectattr need a name");
 	TRY(jx_arg_str(x, a, attr, "", &name));
-	if (name && !(test = arena_strndup(&x->mem, name->p, name->n < 60 ? name->n : 60)))
-		return err_nomem(x->e, name->n, "a name");
+	if (name && !(test = jx_word(x, name, 60)))
+		return x->e->code;
 	struct jargs more = rest(a, attr + 1u);
 	TRY(jl_new(x, v_p));
 	TRY(jx_items(x, v, &l));
+	TRY(jx_tick(x, test ? 2 * l->n : l->n / 4));
 	for (size_t i = 0; i < l->n; i++) {
 		bool yes;
 		k = l->v[i];
@@ -535,8 +542,8 @@ static int separator(struct jx *x, struct jval v, size_t i, const char **s_p)
 {
 	if ((v.k != J_LIST && v.k != J_TUPLE) || v.l->n != 2 || v.l->v[i].k != J_STR)
 		return jx_fail(x, "tojson: separators must be two texts");
-	*s_p = arena_strndup(&x->mem, v.l->v[i].s->p, v.l->v[i].s->n);
-	return *s_p ? 0 : err_nomem(x->e, v.l->v[i].s->n, "a separator");
+	*s_p = jx_word(x, v.l->v[i].s, SIZE_MAX);
+	return *s_p ? 0 : x->e->code;
 }
 
 static int f_tojson(struct jx *x, struct jval v, const struct jargs *a, struct jval *v_p)

@@ -203,7 +203,7 @@ static int number(struct lex *l)
 	char s[48];
 	size_t i = l->at, n = 0;
 	bool real = false;
-	for (; i < l->n && n < sizeof s - 1; i++) {
+	for (; i < l->n && n < sizeof s - 2; i++) { /* an exponent takes two at once */
 		char c = l->p[i];
 		if (c == '_')
 			continue;
@@ -228,7 +228,7 @@ static int number(struct lex *l)
 		t.f = strtod(s, NULL);
 	else
 		t.i = strtoll(s, NULL, 10);
-	if (errno || n == sizeof s - 1)
+	if (errno || n >= sizeof s - 2)
 		return fail(l, "a number is too large");
 	TRY(add(l, t));
 	move(l, i);

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-enum { SPACES_MAX = 1024 }; /* members of all namespaces; with more there are no marks */
+/* Members of all namespaces at one mark, and at all of them; with more there are no marks. */
+enum { SPACES_MAX = 1024, MARKED_MAX = 1 << 19 };
 
 /* A frame or a namespace: its arrays and what was in them. */
 struct jsaved {
@@ -33,6 +34,7 @@ int jframe_set(struct jx *x, struct jframe *f, const char *name, struct jval v)
 	size_t i = 0;
 	while (i < f->n && strcmp(f->name[i], name))
 		i++;
+	TRY(jx_tick(x, i / 4));
 	if (i == f->cap) {
 		size_t cap = i ? 2 * i : 4;
 		const char **names = jx_alloc(x, cap * sizeof *names);
@@ -115,6 +117,7 @@ int jmarks_add(struct jrun *r, const struct jmark_loop *l, size_t i)
 			   .i = i,
 			   .at = r->out->t.text.n,
 			   .used = r->x.used,
+			   .built = r->x.built,
 			   .steps = r->x.steps,
 			   .loop = l,
 			   .spaces = r->x.spaces };
@@ -124,7 +127,8 @@ int jmarks_add(struct jrun *r, const struct jmark_loop *l, size_t i)
 	if (r->need == SIZE_MAX)
 		return 0;
 	for (struct jdict *d = r->x.spaces; d; d = d->space) {
-		if ((members += 1 + d->n) > SPACES_MAX) {
+		m->members += 1 + d->n;
+		if ((members += 1 + d->n) > SPACES_MAX || m->members > MARKED_MAX) {
 			r->need = SIZE_MAX;
 			return 0;
 		}
@@ -171,6 +175,7 @@ void jmarks_back(struct jrun *r, const struct jmark *m)
 	}
 	r->x.spaces = m->spaces;
 	r->x.used = m->used;
+	r->x.built = m->built;
 	r->x.steps = m->steps;
 	r->x.depth = m->loop->depth;
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "data/token.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,7 @@ int jinja_replace(struct jx *x, const struct jstr *s, const struct jstr *old,
 	if (!old->n)
 		return jx_fail(x, "replace: the text to replace is empty");
 	while (count-- != 0 && (k = find(s, at, s->n, old)) >= 0) {
+		TRYOUT(jx_tick(x, 1));
 		TRYOUT(js_part_put(x, &b, s, at, (size_t)k));
 		TRYOUT(js_put(x, &b, with));
 		at = (size_t)k + old->n;
@@ -141,6 +143,7 @@ int jinja_join(struct jx *x, const struct jlist *l, const struct jstr *between, 
 {
 	struct js_build b = { .t.text = BUF_INIT };
 	int rc = 0;
+	TRY(jx_tick(x, l->n / 2));
 	for (size_t i = 0; i < l->n; i++) {
 		if (i)
 			TRYOUT(js_put(x, &b, between));
@@ -198,6 +201,8 @@ static int format_number(struct jx *x, struct js_build *b, const char *spec, str
 	if (!jx_is_number(v))
 		return jx_fail(x, "%%%c needs a number, not %s", spec[strlen(spec) - 1],
 			       jx_kind(v));
+	if (spec[strlen(spec) - 1] != 'f' && !(fabs(jx_float(v)) < 9e18))
+		return jx_fail(x, "%%d: the number is too large");
 	if (spec[strlen(spec) - 1] == 'f') {
 		const char *dot = strchr(spec, '.');
 		int digits = dot ? (int)strtol(dot + 1, NULL, 10) : 6;
@@ -430,6 +435,7 @@ static int braces(struct jx *x, const struct jstr *s, const struct jargs *a, str
 		}
 		memcpy(name, s->p + i + 1, n);
 		char *digits_end;
+		TRYOUT(jx_tick(x, a->n / 16));
 		size_t at = n ? strtoul(name, &digits_end, 10) : next++;
 		bool found = !n || (!*digits_end && name[0] != '-') ? jx_arg(a, at, "", &v)
 								    : jx_arg(a, SIZE_MAX, name, &v);
@@ -451,8 +457,8 @@ static int count(struct jx *x, const struct jstr *s, const struct jstr *what, st
 	int64_t n = 0, k = 0;
 	if (!what->n)
 		return jx_fail(x, "count: the text is empty");
-	for (; (k = find(s, (size_t)k, s->n, what)) >= 0; k += (int64_t)what->n)
-		n++;
+	for (; (k = find(s, (size_t)k, s->n, what)) >= 0; k += (int64_t)what->n, n++)
+		TRY(jx_tick(x, 1));
 	*v_p = J_NUMBER(n);
 	return 0;
 }

@@ -53,6 +53,7 @@ int jinja_render(const struct jinja *j, const struct jinja_var *var, size_t nvar
 	struct jrun r = { .x = { .mem = ARENA_INIT, .line = 1, .e = e }, .out = &b };
 	const int rc = run_all(&r, j, var, nvar);
 	*out = b.t;
+	out->steps += r.x.steps;
 	arena_release(&r.x.mem);
 	return rc;
 }
@@ -114,6 +115,7 @@ int jinja_starts_text(struct jinja_starts *s, size_t n, size_t *head, struct jin
 	arena_release(&r->x.mem);
 	r->x.mem = mem;
 	*tail = out.t;
+	tail->steps += r->x.steps - m->steps;
 	*head = m->at;
 	return rc < 0 ? rc : 1;
 }

@@ -72,12 +72,16 @@ static int method(struct jrun *r, const char *name, struct jval self, struct jva
 
 static int lookup(struct jrun *r, struct jframe *f, const char *name, struct jval *v_p)
 {
-	for (; f; f = f->up)
+	size_t seen = 0;
+	for (; f; f = f->up) {
+		seen += 1 + f->n;
 		for (size_t i = 0; i < f->n; i++)
 			if (!strcmp(f->name[i], name)) {
 				*v_p = f->v[i];
-				return 0;
+				return jx_tick(&r->x, seen / 4);
 			}
+	}
+	TRY(jx_tick(&r->x, seen / 4));
 	if (jinja_has_method(J_UNDEF, name))
 		return method(r, name, J_UNDEFINED(NULL), v_p);
 	*v_p = J_UNDEFINED(name);
@@ -109,6 +113,7 @@ static int call_macro(struct jrun *r, const struct jmacro *m, const struct jargs
 	if (position > m->m->n)
 		return jx_fail(&r->x, "the macro '%s' takes %zu values, not %zu", m->m->name,
 			       m->m->n, position);
+	TRY(jx_tick(&r->x, m->m->n * (1 + a->n / 16)));
 	TRY(jframe_new(&r->x, m->frame, &f));
 	for (size_t i = 0; i < m->m->n; i++) {
 		const char *name = m->m->name_of[i];
@@ -185,10 +190,11 @@ static int spread(struct jrun *r, struct jval v, bool named, struct jargs *a)
 		return jx_fail(&r->x, "** needs a dict, not %s", jx_kind(v));
 	for (size_t i = 0; i < v.d->n; i++) {
 		const struct jval key = v.d->key[i];
-		const char *name =
-			key.k == J_STR ? arena_strndup(&r->x.mem, key.s->p, key.s->n) : NULL;
-		if (!name)
+		if (key.k != J_STR)
 			return jx_fail(&r->x, "** needs a dict whose keys are strings");
+		const char *name = jx_word(&r->x, key.s, SIZE_MAX);
+		if (!name)
+			return r->x.e->code;
 		TRY(add_arg(r, a, name, v.d->v[i]));
 	}
 	return 0;

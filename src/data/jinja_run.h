@@ -64,7 +64,7 @@ struct jmark_loop {
 /* Before turn i of a loop; without a loop: before everything. */
 struct jmark {
 	size_t need, i, at; /* at: how much text there is */
-	uint64_t used, steps;
+	uint64_t used, built, steps;
 	const struct jmark_loop *loop;
 	struct jdict *spaces;
 	struct jsaved *saved;
@@ -74,6 +74,7 @@ struct jmarks {
 	struct arena mem;
 	struct jmark *mark; /* need rises */
 	size_t n, cap;
+	size_t members; /* of namespaces, that were kept */
 };
 
 int jmarks_loop(struct jrun *r, const struct jnode *n, size_t first, struct jmark_loop **l_p);

@@ -44,7 +44,7 @@ void jx_leave(struct jx *x) { x->depth--; }
 void *jx_alloc(struct jx *x, size_t n)
 {
 	x->used += n + 16;
-	if (x->used > JINJA_MEMORY || n > JINJA_MEMORY) {
+	if (x->used + x->built > JINJA_MEMORY || n > JINJA_MEMORY) {
 		jx_fail(x, "needs more than %u MiB for its values", JINJA_MEMORY >> 20);
 		return NULL;
 	}
@@ -103,13 +103,18 @@ int js_add(struct jx *x, struct js_build *b, const char *p, size_t n, uint16_t s
 	struct jinja_text *t = &b->t;
 	if (!n)
 		return 0;
-	if (t->text.n + n > JINJA_MEMORY)
+	const bool same = t->n && t->span[t->n - 1].source == source;
+	const uint64_t more = n + (same ? 0 : sizeof *t->span);
+	if (n > JINJA_MEMORY || x->used + x->built + more > JINJA_MEMORY)
 		return jx_fail(x, "writes more than %u MiB", JINJA_MEMORY >> 20);
 	int rc = jx_tick(x, 1 + n / 64);
 	if (rc < 0)
 		return rc;
+	b->x = x;
+	b->counted += more;
+	x->built += more;
 	buf_add(&t->text, p, n);
-	if (t->n && t->span[t->n - 1].source == source)
+	if (same)
 		t->span[t->n - 1].end = t->text.n;
 	else if (mem_grow(&t->span, &t->cap, t->n + 1, sizeof *t->span))
 		t->span[t->n++] = (struct jinja_span){ t->text.n, source };
@@ -139,7 +144,13 @@ int js_put(struct jx *x, struct js_build *b, const struct jstr *s)
 	return js_part_put(x, b, s, 0, s->n);
 }
 
-void js_drop(struct js_build *b) { jinja_text_release(&b->t); }
+void js_drop(struct js_build *b)
+{
+	if (b->x)
+		b->x->built -= b->counted;
+	b->counted = 0;
+	jinja_text_release(&b->t);
+}
 
 int js_done(struct jx *x, struct js_build *b, struct jval *v_p)
 {
@@ -165,6 +176,15 @@ void jinja_text_release(struct jinja_text *t)
 	buf_release(&t->text);
 	mem_free(t->span);
 	*t = (struct jinja_text){ .text = BUF_INIT };
+}
+
+const char *jx_word(struct jx *x, const struct jstr *s, size_t most)
+{
+	const size_t n = s->n < most ? s->n : most;
+	char *p = jx_alloc(x, n + 1);
+	if (p && n)
+		memcpy(p, s->p, n);
+	return p;
 }
 
 bool js_is(const struct jstr *s, const char *text)
@@ -456,6 +476,7 @@ static int equal_dicts(struct jx *x, const struct jdict *a, const struct jdict *
 static int equal_lists(struct jx *x, const struct jlist *a, const struct jlist *b, bool *same_p)
 {
 	*same_p = a->n == b->n;
+	TRY(jx_tick(x, *same_p ? a->n / 4 : 0));
 	for (size_t i = 0; i < a->n && *same_p; i++)
 		TRY(jx_equal(x, a->v[i], b->v[i], same_p));
 	return 0;
@@ -533,23 +554,31 @@ int jx_in(struct jx *x, struct jval item, struct jval in, bool *found_p)
 	return 0;
 }
 
+/* What is not there, with its name. */
+static int missing(struct jx *x, struct jval key, struct jval *v_p)
+{
+	*v_p = J_UNDEFINED(NULL);
+	if (key.k == J_STR && !(v_p->p = jx_word(x, key.s, 60)))
+		return x->e->code;
+	return 0;
+}
+
 int jx_item(struct jx *x, struct jval v, struct jval key, struct jval *v_p)
 {
-	const char *hint = key.k == J_STR
-				   ? arena_strndup(&x->mem, key.s->p, key.s->n < 60 ? key.s->n : 60)
-				   : NULL;
-	struct jval none = J_UNDEFINED(hint);
-	*v_p = none;
-	if (v.k == J_UNDEF)
+	if (v.k == J_UNDEF) {
+		TRY(missing(x, key, v_p));
 		return jx_fail(x, "'%s' is not defined, so it has no '%s'",
-			       v.p ? (const char *)v.p : "a value", hint ? hint : "item");
+			       v.p ? (const char *)v.p : "a value",
+			       v_p->p ? (const char *)v_p->p : "item");
+	}
 	if (v.k == J_DICT || v.k == J_SPACE) {
 		int rc = jd_get(x, v.d, key, v_p);
-		return rc < 0 ? rc : 0;
+		return rc < 0 ? rc : rc > 0 ? 0 : missing(x, key, v_p);
 	}
 	int64_t at = key.k == J_INT ? key.i : key.k == J_BOOL ? key.b : 0;
 	if (key.k != J_INT && key.k != J_BOOL)
-		return 0;
+		return missing(x, key, v_p);
+	*v_p = J_UNDEFINED(NULL);
 	if (v.k == J_LIST || v.k == J_TUPLE) {
 		at += at < 0 ? (int64_t)v.l->n : 0;
 		if (at >= 0 && at < (int64_t)v.l->n)
@@ -584,6 +613,7 @@ int jx_path(struct jx *x, struct jval v, struct jval path, struct jval *v_p)
 			key = J_NUMBER(number);
 		else
 			TRY(js_part(x, s, i, k, &key));
+		TRY(jx_tick(x, 1));
 		TRY(jx_item(x, v, key, &v));
 	}
 	*v_p = v;

@@ -80,6 +80,7 @@ struct jargs {
 struct jx {
 	struct arena mem;
 	uint64_t used, steps;
+	uint64_t built; /* bytes of texts that are being put together */
 	unsigned depth;
 	unsigned line; /* of the template, for messages */
 	bool odd;      /* a namespace, a macro, a function or a loop is in a list or a dict */
@@ -107,12 +108,16 @@ uint16_t js_source(const struct jstr *s, size_t i);
 /* Text that is put together from parts. Released by js_done(), or by js_drop() after a failure. */
 struct js_build {
 	struct jinja_text t;
+	struct jx *x; /* where `counted` bytes of it are counted; NULL: none yet */
+	uint64_t counted;
 };
 int js_add(struct jx *x, struct js_build *b, const char *p, size_t n, uint16_t source);
 int js_put(struct jx *x, struct js_build *b, const struct jstr *s);
 int js_part_put(struct jx *x, struct js_build *b, const struct jstr *s, size_t begin, size_t end);
 int js_done(struct jx *x, struct js_build *b, struct jval *v_p);
 void js_drop(struct js_build *b);
+/* At most `most` bytes of it as a string of C. */
+const char *jx_word(struct jx *x, const struct jstr *s, size_t most);
 bool js_is(const struct jstr *s, const char *text);
 size_t js_length(const struct jstr *s);                /* characters */
 size_t js_offset(const struct jstr *s, size_t number); /* bytes before character `number` */

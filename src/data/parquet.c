@@ -27,6 +27,9 @@ enum {
 	/* what a row group may take unpacked: so much, and so many times the file */
 	UNPACKED_MIN = 64 << 20,
 	UNPACKED_TIMES = 64,
+	/* and all of them: as packed texts do */
+	ALL_MIN = 1 << 30,
+	ALL_TIMES = 1024,
 };
 
 enum { REQUIRED, OPTIONAL, REPEATED };
@@ -37,6 +40,9 @@ struct node {
 	unsigned kids; /* how many nodes below it follow directly */
 	size_t end;    /* behind its last descendant */
 	size_t leaf;   /* the first leaf at or below it */
+	size_t guide;  /* the first of them that is read; SIZE_MAX: none */
+	size_t first;  /* of those directly below it, the first that is read; 0: none */
+	size_t next;   /* behind it, of those beside it; 0: none */
 	size_t nleaf;  /* leaves at and below it */
 	unsigned rep, def;
 	bool list, text, shown; /* shown: a leaf that is read */
@@ -56,7 +62,7 @@ struct leaf {
 struct parquet {
 	char *path;
 	int fd;
-	uint64_t size;
+	uint64_t size, end; /* of the file, of the columns in it */
 	uint8_t *footer;
 	struct node *node;
 	size_t nnode, node_cap;
@@ -65,9 +71,10 @@ struct parquet {
 	struct chunk *chunk; /* nleaf for each row group */
 	int64_t *rows;       /* of each row group */
 	size_t nchunk, chunk_cap, ngroup, group_cap;
-	size_t group;  /* the next one */
-	int64_t left;  /* rows of the current one */
-	uint64_t room; /* bytes that it may still take */
+	size_t group;           /* the next one */
+	int64_t left;           /* rows of the current one */
+	uint64_t room;          /* bytes that it may still take */
+	uint64_t spent, packed; /* by those before it; bytes of columns that were read */
 	struct buf row;
 };
 
@@ -154,6 +161,7 @@ static int settle(struct parquet *p, size_t i, unsigned rep, unsigned def, unsig
 	n->rep = rep += i && n->repetition == REPEATED;
 	n->def = def += i && n->repetition != REQUIRED;
 	n->leaf = p->nleaf;
+	n->guide = SIZE_MAX;
 	*end_p = i + 1;
 	if (!n->kids) {
 		if (n->type < 0)
@@ -163,12 +171,21 @@ static int settle(struct parquet *p, size_t i, unsigned rep, unsigned def, unsig
 		p->leaf[p->nleaf++] = (struct leaf){ .node = i, .c.text = BUF_INIT };
 	}
 	bool shown = !n->kids && n->shown;
+	size_t *link = &n->first;
+	if (shown)
+		n->guide = n->leaf;
 	for (unsigned k = 0; k < n->kids; k++) {
 		size_t kid = *end_p;
 		if (kid >= p->nnode)
 			return damaged(e, "a wrong schema");
 		TRY(settle(p, kid, rep, def, depth + 1, end_p, e));
-		shown = shown || p->node[kid].shown;
+		if (!p->node[kid].shown)
+			continue;
+		if (!shown)
+			n->guide = p->node[kid].guide;
+		shown = true;
+		*link = kid;
+		link = &p->node[kid].next;
 	}
 	n->shown = shown;
 	n->end = *end_p;
@@ -306,6 +323,7 @@ static int read_footer(struct parquet *p, struct err *e)
 		     (uint64_t)tail[3] << 24;
 	if (memcmp(tail + 4, "PAR1", 4) || n > p->size - 12 || n > FOOTER_MAX)
 		return damaged(e, "its end is not that of a Parquet file (is it cut off?)");
+	p->end = p->size - 8 - n;
 	p->footer = mem_alloc((size_t)n + 1);
 	if (!p->footer)
 		return err_nomem(e, n, "the metadata of a Parquet file");
@@ -368,8 +386,11 @@ static int load_leaf(struct parquet *p, struct leaf *l, const struct chunk *k, s
 	if (!n->shown)
 		return 0;
 	if (k->offset < 4 || k->packed < 0 || k->packed > CHUNK_MAX || k->entries < 0 ||
-	    (uint64_t)k->offset > p->size || (uint64_t)k->packed > p->size - (uint64_t)k->offset)
+	    (uint64_t)k->offset > p->end || (uint64_t)k->packed > p->end - (uint64_t)k->offset)
 		return damaged(e, "a column is not inside the file");
+	p->packed += (uint64_t)k->packed;
+	if (p->packed > p->end - 4)
+		return damaged(e, "columns overlap");
 	uint8_t *bytes = mem_alloc((size_t)k->packed + 1);
 	if (!bytes)
 		return err_nomem(e, (uint64_t)k->packed, "a column of a Parquet file");
@@ -382,7 +403,10 @@ static int load_leaf(struct parquet *p, struct leaf *l, const struct chunk *k, s
 
 static int load_group(struct parquet *p, struct err *e)
 {
-	p->room = UNPACKED_MIN + UNPACKED_TIMES * p->size;
+	const uint64_t all = ALL_MIN + ALL_TIMES * p->size - p->spent,
+		       most = UNPACKED_MIN + UNPACKED_TIMES * p->size;
+	const uint64_t room = most < all ? most : all;
+	p->room = room;
 	for (size_t i = 0; i < p->nleaf && p->rows[p->group]; i++) {
 		struct leaf *l = &p->leaf[i];
 		if (load_leaf(p, l, &p->chunk[p->group * p->nleaf + i], e) < 0)
@@ -392,6 +416,7 @@ static int load_group(struct parquet *p, struct err *e)
 						  : 100,
 					  p->node[l->node].name);
 	}
+	p->spent += room - p->room;
 	p->left = p->rows[p->group++];
 	return 0;
 }
@@ -446,9 +471,7 @@ static int put_inside(struct parquet *p, size_t i, struct err *e)
 	if (n->list && n->kids == 1 && p->node[i + 1].repetition == REPEATED)
 		return put_node(p, i + 1, e);
 	buf_addc(&p->row, '{');
-	for (size_t k = i + 1; k < n->end; k = p->node[k].end) {
-		if (!p->node[k].shown)
-			continue;
+	for (size_t k = n->first; k; k = p->node[k].next) {
 		buf_adds(&p->row, first ? "" : ",");
 		first = false;
 		buf_adds(&p->row, p->node[k].name);
@@ -461,10 +484,7 @@ static int put_inside(struct parquet *p, size_t i, struct err *e)
 /* The first leaf below n that is read tells what is there. */
 static struct leaf *guide(struct parquet *p, const struct node *n)
 {
-	for (size_t i = n->leaf; i < n->leaf + n->nleaf; i++)
-		if (p->node[p->leaf[i].node].shown)
-			return &p->leaf[i];
-	return NULL;
+	return n->guide == SIZE_MAX ? NULL : &p->leaf[n->guide];
 }
 
 static int put_node(struct parquet *p, size_t i, struct err *e)

@@ -7,6 +7,7 @@
  * row by row into the caller's memory, and the file's pages are released at once. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "file/fused.h"
@@ -20,8 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define VOCAB_MAX (16ull << 20) /* elements of one array */
 
 /* Beside each model_tensor. */
 struct entry {
@@ -200,8 +199,10 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 /* The tokenizer's pairs, their keys unchanged. */
 static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
 {
+	uint64_t memory = 0;
 	for (size_t i = 0; i < m->g.nkv; i++) {
 		const struct gguf_kv *kv = &m->g.kv[i];
+		const uint64_t more = gguf_kv_memory(kv);
 		json_t *v = NULL;
 		/* Some files also have the whole tokenizer.json or a compiled character map, which
 		 * are not used. */
@@ -209,9 +210,11 @@ static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
 		    !strcmp(kv->key, "tokenizer.huggingface.json") ||
 		    !strcmp(kv->key, "tokenizer.ggml.precompiled_charsmap"))
 			continue;
-		if (kv->count > VOCAB_MAX)
-			return err_set(e, ERR_INPUT, "%s: '%s' has %llu values, %llu are allowed",
-				       f->path, kv->key, (unsigned long long)kv->count, VOCAB_MAX);
+		if (more > JSON_MEMORY_TABLE || (memory += more) > JSON_MEMORY_TABLE)
+			return err_set(e, ERR_INPUT,
+				       "%s: '%s': too many values: those of the tokenizer would "
+				       "take more than %llu MiB of memory",
+				       f->path, kv->key, JSON_MEMORY_TABLE >> 20);
 		if (!f->vocab && !(f->vocab = json_object()))
 			return err_nomem(e, 1024, "a vocabulary");
 		TRY(gguf_kv_json(&m->g, kv, &v, e));
@@ -232,6 +235,7 @@ static int model_open(struct model_file *f, struct err *e)
 	size_t n = 0;
 	for (size_t i = 0; i < m->g.ntensor; i++)
 		n += parts_of(f, &m->g.tensor[i]);
+	TRY(model_parts_check(f, m->g.ntensor, n, e));
 	f->tensor = arena_alloc(&f->mem, (n + 1) * sizeof *f->tensor);
 	m->entry = arena_alloc(&f->mem, (n + 1) * sizeof *m->entry);
 	if (!f->tensor || !m->entry)

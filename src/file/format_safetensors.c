@@ -462,6 +462,7 @@ static int make_tensors(struct model_file *f, struct err *e)
 		TRY(count_parts(f, fo->found[i].st, &parts, e));
 		all += parts;
 	}
+	TRY(model_parts_check(f, n, all, e));
 	all = all > n ? all : n;
 	f->tensor = arena_alloc(&f->mem, (all + 1) * sizeof *f->tensor);
 	fo->entry = arena_alloc(&f->mem, (all + 1) * sizeof *fo->entry);

@@ -363,6 +363,21 @@ static json_t *scalar_json(enum gguf_kind kind, const uint8_t **p_p)
 	}
 }
 
+uint64_t gguf_kv_memory(const struct gguf_kv *kv)
+{
+	enum { TEXT = 88, NUMBER = 40 }; /* as base/json.c, with a place in a list */
+	uint64_t sum;
+	return mul_ok(kv->count, kv->kind == GGUF_STR ? TEXT : NUMBER, &sum) ? sum + kv->raw_bytes
+									     : UINT64_MAX;
+}
+
+int gguf_kv_one(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e)
+{
+	return kv->array ? err_set(e, ERR_INPUT, "%s: '%s' must be one value, not a list", g->path,
+				   kv->key)
+			 : gguf_kv_json(g, kv, v_p, e);
+}
+
 int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e)
 {
 	const uint8_t *p = kv->value;

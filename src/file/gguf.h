@@ -73,5 +73,9 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL:
 /* The value (or array) as JSON. Text must be UTF-8, numbers finite. A float32 becomes the shortest
  * decimal that reads back the same. */
 int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);
+/* The same of a pair that is no array. */
+int gguf_kv_one(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);
+/* What it takes in memory: up to 88 bytes for each, and its text. */
+uint64_t gguf_kv_memory(const struct gguf_kv *kv);
 
 #endif

@@ -39,7 +39,7 @@ static int read_number(const struct maker *m, const char *name, bool need, doubl
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: '%s' differs from layer to layer, which is not supported",
 			       m->g->path, kv->key);
-	TRY(gguf_kv_json(m->g, kv, &v, e));
+	TRY(gguf_kv_one(m->g, kv, &v, e));
 	double d = json_number_value(v);
 	bool ok = json_is_number(v) && d >= lo && d <= hi;
 	json_decref(v);
@@ -152,7 +152,7 @@ static int read_text(const struct maker *m, const char *key, const char *fallbac
 	if (!kv)
 		return 0;
 	json_t *v = NULL;
-	TRY(gguf_kv_json(m->g, kv, &v, e));
+	TRY(gguf_kv_one(m->g, kv, &v, e));
 	if (json_is_string(v))
 		snprintf(s, room, "%s", json_string_value(v));
 	bool ok = json_is_string(v);
@@ -321,7 +321,7 @@ static int read_glm4moe(const struct maker *m, struct err *e)
 			       "%s: '%s.expert_gating_func' is %lld; only 2 (sigmoid) is supported",
 			       m->g->path, m->arch->name, (long long)how);
 	if (kv)
-		TRY(gguf_kv_json(m->g, kv, &norm, e));
+		TRY(gguf_kv_one(m->g, kv, &norm, e));
 	json_object_set_new(m->o, "norm_topk_prob", json_boolean(json_is_true(norm)));
 	json_decref(norm);
 	set_int(m, "n_shared_experts", shared);
@@ -377,7 +377,7 @@ static int token_ids(const struct maker *m, struct err *e)
 		json_t *v = NULL;
 		if (!kv)
 			continue;
-		TRY(gguf_kv_json(m->g, kv, &v, e));
+		TRY(gguf_kv_one(m->g, kv, &v, e));
 		if (!json_is_integer(v)) {
 			json_decref(v);
 			return err_set(e, ERR_INPUT, "%s: '%s' must be a whole number", m->g->path,

@@ -2,9 +2,19 @@
 /* model_format.c - see model_format.h: what the formats share. */
 #include "file/model_format.h"
 
+#include "base/err.h"
 #include "base/mem.h"
 
 #include <string.h>
+
+int model_parts_check(const struct model_file *f, size_t n, size_t parts, struct err *e)
+{
+	return parts <= n || parts - n <= MODEL_PARTS_MOST
+		       ? 0
+		       : err_set(e, ERR_INPUT,
+				 "%s: %zu tensors hold those of %zu experts, %d are allowed",
+				 f->path, n, parts, MODEL_PARTS_MOST);
+}
 
 void model_plain_to_f32(enum dtype t, const void *src, float *dst, uint64_t n)
 {

@@ -49,6 +49,11 @@ static inline uint64_t model_tensor_rows(const struct model_tensor *t)
 	return t->ndim ? (uint64_t)t->shape[0] : 1;
 }
 
+/* Whether `parts` tensors may be made of the `n` of a file, where one holds those of many
+ * experts. */
+enum { MODEL_PARTS_MOST = 1 << 19 };
+int model_parts_check(const struct model_file *f, size_t n, size_t parts, struct err *e);
+
 /* n numbers of a float format to float32, from any address (dtype.h wants aligned ones). */
 void model_plain_to_f32(enum dtype t, const void *src, float *dst, uint64_t n);
 

@@ -158,8 +158,9 @@ static int check_keys(const json_t *o, const char *where, struct err *e)
 	return 0;
 }
 
-static int read_pattern(const json_t *o, const char *where, const char *key, double most,
-			struct arena *a, struct peft_number **list_p, size_t *n_p, struct err *e)
+static int read_pattern(const json_t *o, const char *where, const char *key, bool whole,
+			double most, struct arena *a, struct peft_number **list_p, size_t *n_p,
+			struct err *e)
 {
 	const json_t *map = json_object_get(o, key);
 	const char *name;
@@ -182,6 +183,9 @@ static int read_pattern(const json_t *o, const char *where, const char *key, dou
 		if (!json_is_number(v) || !(d > 0 && d <= most))
 			return err_set(e, ERR_INPUT, "%s: '%s': '%.80s' must be a number up to %g",
 				       where, key, name, most);
+		if (whole && d != floor(d))
+			return err_set(e, ERR_INPUT, "%s: '%s': '%.80s' must be a whole number",
+				       where, key, name);
 		list[*n_p].key = arena_strdup(a, name);
 		list[*n_p].value = d;
 		if (!list[(*n_p)++].key)
@@ -256,11 +260,16 @@ static int read_config(const char *path, struct arena *a, struct peft_config *c,
 	TRYOUT(json_opt_num(o, path, "lora_dropout", 0, 1, &c->dropout, e));
 	TRYOUT(json_opt_bool(o, path, "use_rslora", &c->rslora, e));
 	TRYOUT(json_opt_bool(o, path, "use_dora", &c->dora, e));
-	TRYOUT(read_pattern(o, path, "rank_pattern", R_MAX, a, &c->rank, &c->nrank, e));
-	TRYOUT(read_pattern(o, path, "alpha_pattern", 1e9, a, &c->alphas, &c->nalpha, e));
+	TRYOUT(read_pattern(o, path, "rank_pattern", true, R_MAX, a, &c->rank, &c->nrank, e));
+	TRYOUT(read_pattern(o, path, "alpha_pattern", false, 1e9, a, &c->alphas, &c->nalpha, e));
 	TRYOUT(read_layers(o, path, a, c, e));
 	TRYOUT(read_names(o, path, "modules_to_save", a, &c->save, &c->nsave, e));
 	TRYOUT(read_names(o, path, "target_parameters", a, &c->parameter, &c->nparameter, e));
+	/* then a head that is not in the file is the trained embedding */
+	if (c->nsave && json_is_true(json_object_get(o, "ensure_weight_tying"))) {
+		rc = unsupported(path, "ensure_weight_tying", json_true(), e);
+		goto out;
+	}
 	TRYOUT(json_opt_str(o, path, "base_model_name_or_path", &base, e));
 	if (base && !(c->base_model = arena_strdup(a, base)))
 		rc = err_nomem(e, strlen(base), "a name");
@@ -373,6 +382,13 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 	return load(path, tb, a, &p->b, e);
 }
 
+/* Whether it is the module, or what follows a dot of it. */
+static bool is_name_of(const char *name, const char *module, size_t n)
+{
+	const size_t k = strlen(name);
+	return n >= k && !strncmp(module + n - k, name, k) && (n == k || module[n - k - 1] == '.');
+}
+
 /* PREFIX module ".weight" of a module of modules_to_save. */
 static bool is_saved(const struct peft_config *c, const char *name, const char **module_p,
 		     size_t *n_p)
@@ -383,13 +399,28 @@ static bool is_saved(const struct peft_config *c, const char *name, const char *
 		return false;
 	*module_p = name + head;
 	*n_p = n - head - tail;
-	for (size_t i = 0; i < c->nsave; i++) {
-		const size_t k = strlen(c->save[i]);
-		if (*n_p >= k && !strncmp(*module_p + *n_p - k, c->save[i], k) &&
-		    (*n_p == k || (*module_p)[*n_p - k - 1] == '.'))
+	for (size_t i = 0; i < c->nsave; i++)
+		if (is_name_of(c->save[i], *module_p, *n_p))
 			return true;
-	}
 	return false;
+}
+
+/* Each of modules_to_save is in the file. */
+static int check_saved(const char *path, const struct peft_adapter *ad, struct err *e)
+{
+	for (size_t i = 0; i < ad->cfg.nsave; i++) {
+		bool found = false;
+		for (size_t k = 0; k < ad->nsaved && !found; k++) {
+			const char *module = ad->saved[k].module;
+			found = is_name_of(ad->cfg.save[i], module, strlen(module));
+		}
+		if (!found)
+			return err_set(e, ERR_INPUT,
+				       "%s: has no weights of '%.80s', which 'modules_to_save' of "
+				       "adapter_config.json names",
+				       path, ad->cfg.save[i]);
+	}
+	return 0;
 }
 
 static int read_saved(const char *path, const struct st_tensor *t, const char *module, size_t n,
@@ -446,6 +477,7 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 	if (other != ad->nsaved + (ad->cfg.dora ? na : 0))
 		return err_set(e, ERR_INPUT, "%s: %zu magnitude vectors for %zu modules", path,
 			       other - ad->nsaved, na);
+	TRY(check_saved(path, ad, e));
 	qsort(ad->pair, ad->npair, sizeof *ad->pair, by_module);
 	size_t named = 0;
 	for (size_t i = 0; i < ad->npair; i++) {

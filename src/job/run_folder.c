@@ -316,6 +316,24 @@ static int find_resume(const struct config *c, struct arena *a, const char **fro
 	return 0;
 }
 
+/* Folders of reports that lead elsewhere: a run that somebody gave away would be written there. */
+static int check_links(const char *dir, struct err *e)
+{
+	static const char *const folder[] = { "checkpoints", "tensorboard", "wandb", "mlruns",
+					      "mlruns/0" };
+	for (size_t i = 0; i < ARRAY_LEN(folder); i++) {
+		char path[PATH_MOST];
+		struct stat st;
+		snprintf(path, sizeof path, "%.2047s/%s", dir, folder[i]);
+		if (!lstat(path, &st) && S_ISLNK(st.st_mode))
+			return err_set(e, ERR_USAGE,
+				       "%s: is a link and is not written through: put the folder "
+				       "itself there",
+				       path);
+	}
+	return 0;
+}
+
 static void sibling(const struct run_folder *f, const char *ending, char out[PATH_MOST])
 {
 	snprintf(out, PATH_MOST, "%s%s", f->path, ending);
@@ -434,6 +452,8 @@ int run_folder_open(const struct config *c, struct arena *a, struct run_folder *
 	} else if (rc >= 0 && !f.resumes) {
 		rc = check_empty(c, f.path, e);
 	}
+	if (rc >= 0)
+		rc = check_links(f.path, e);
 	if (rc >= 0)
 		rc = look_aside(&f, e);
 	f.cut_off = cut_off;

@@ -46,6 +46,13 @@ with hs.Model(TEXT) as m, tempfile.TemporaryDirectory() as tmp:
     assert logits.shape == (500, 10)
     assert abs((logits.argmax(1) == y[:500]).mean() - m.evaluate(x[:500], y[:500]).accuracy) < 1e-6
 
+    # whole numbers for floats, floats for classes; what does not fit
+    assert (m.predict(digits[:9, :64]) == m.predict(digits[:9, :64].astype(np.float32))).all()
+    assert m.evaluate(x[:99], y[:99].astype(float)) == m.evaluate(x[:99], y[:99])
+    refused("whole numbers", lambda: m.evaluate(x[:9], y[:9] + 0.5))
+    refused("whole numbers", lambda: m.evaluate(x[:9], y[:9].astype(np.int64) + 2**32))
+    refused("the model reads 64", lambda: m.predict(digits[:9]))
+
     # the same data by index, and over two workers: the same bits
     runs = []
     for data, devices in (((x, y), ()), (list(zip(x, y)), ()), ((x, y), ("cpu", "cpu"))):
