@@ -214,16 +214,35 @@ int hs_model_save(const hs_model *model, const char *dir, hs_error *out)
 	return rc < 0 ? api_error(&e, out) : 0;
 }
 
+static int find_one(const struct model_file *f, const char *name, int ndim, const int64_t dim[2],
+		    const struct model_tensor **t_p, struct err *e)
+{
+	const struct model_tensor *t = *t_p = model_file_find(f, name);
+	if (!t)
+		return err_set(e, ERR_INPUT, "%s: has no tensor '%s'", model_file_path(f), name);
+	if (t->ndim != ndim || t->shape[0] != dim[0] || (t->ndim == 2 && t->shape[1] != dim[1]))
+		return err_set(e, ERR_INPUT, "%s: '%s' has another shape than the model's",
+			       model_file_path(f), name);
+	return 0;
+}
+
 static int take_one(struct model_file *f, struct api_param *p, struct err *e)
 {
-	const struct model_tensor *t = model_file_find(f, p->name);
-	if (!t)
-		return err_set(e, ERR_INPUT, "%s: has no tensor '%s'", model_file_path(f), p->name);
-	if (t->ndim != p->ndim || t->shape[0] != p->dim[0] ||
-	    (t->ndim == 2 && t->shape[1] != p->dim[1]))
-		return err_set(e, ERR_INPUT, "%s: '%s' has another shape than the model's",
-			       model_file_path(f), p->name);
+	const struct model_tensor *t;
+	TRY(find_one(f, p->name, p->ndim, p->dim, &t, e));
 	return model_file_read_f32(f, t, 0, p->dim[0], p->value, e);
+}
+
+/* Before there is memory for the values: a text of a few bytes may ask for all that there is. */
+static int check_values(const struct model_file *f, const struct own_model *m, struct err *e)
+{
+	const struct model_tensor *t;
+	struct own_param p;
+	char name[256];
+	int layer;
+	for (size_t i = 0; own_param_at(m, i, &p, name, &layer); i++)
+		TRY(find_one(f, name, p.ndim, p.dim, &t, e));
+	return 0;
 }
 
 int api_take_values(hs_model *m, const char *dir, struct err *e)
@@ -252,6 +271,8 @@ int hs_model_load(const char *dir, hs_model **model_p, hs_error *out)
 	if (rc >= 0 && !cfg->own.n)
 		rc = err_set(&e, ERR_UNSUPPORTED, "%s: is a '%s' model, not one of blocks", dir,
 			     cfg->family);
+	if (rc >= 0)
+		rc = check_values(f, &cfg->own, &e);
 	mem_free(cfg);
 	hs_model *m = NULL;
 	if (rc >= 0 && (rc = hs_model_new(text, 0, &m, out)) < 0) {
