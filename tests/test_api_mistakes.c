@@ -104,9 +104,8 @@ static void mistakes_are_values(void **state)
 	expect(hs_model_load(repository("tests/golden/models/llama2"), &m, &e), &e,
 	       "is a 'llama' model, not one of blocks");
 	/* a text that asks for 64 GiB, without a value beside it */
-	scratch_text(scratch("tiny/config.json"),
-		     "{\"model_type\": \"heteroshard\", \"blocks\": "
-		     "\"input 16384; linear 1048576; mse\"}");
+	scratch_text(scratch("tiny/config.json"), "{\"model_type\": \"heteroshard\", \"blocks\": "
+						  "\"input 16384; linear 1048576; mse\"}");
 	scratch_write(scratch("tiny/model.safetensors"), "\2\0\0\0\0\0\0\0{}", 10);
 	expect(hs_model_load(scratch("tiny"), &m, &e), &e, "has no tensor '0.weight'");
 	MUST(hs_model_new(SMALL, 1, &m, &e));
