@@ -31,6 +31,13 @@ double peft_scale(const struct peft_config *c)
 	return c->rslora ? c->alpha / sqrt((double)c->r) : c->alpha / c->r;
 }
 
+/* Whether it is the module, or what follows a dot of it. */
+static bool is_name_of(const char *name, const char *module, size_t n)
+{
+	const size_t k = strlen(name);
+	return n >= k && !strncmp(module + n - k, name, k) && (n == k || module[n - k - 1] == '.');
+}
+
 /* As PEFT's get_pattern_key: the key is the name, or what follows a dot of it. */
 static const struct peft_number *pattern_of(const struct peft_number *p, size_t n,
 					    const char *module, size_t len)
@@ -38,9 +45,7 @@ static const struct peft_number *pattern_of(const struct peft_number *p, size_t 
 	for (size_t i = 0; i < n; i++) {
 		const bool whole = p[i].key[0] == '^';
 		const char *key = p[i].key + whole;
-		const size_t k = strlen(key);
-		if (len >= k && !strncmp(key, module + len - k, k) &&
-		    (len == k || (!whole && module[len - k - 1] == '.')))
+		if (is_name_of(key, module, len) && (!whole || strlen(key) == len))
 			return &p[i];
 	}
 	return NULL;
@@ -380,13 +385,6 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 		TRY(load(path, tm, a, &p->m, e));
 	TRY(load(path, ta, a, &p->a, e));
 	return load(path, tb, a, &p->b, e);
-}
-
-/* Whether it is the module, or what follows a dot of it. */
-static bool is_name_of(const char *name, const char *module, size_t n)
-{
-	const size_t k = strlen(name);
-	return n >= k && !strncmp(module + n - k, name, k) && (n == k || module[n - k - 1] == '.');
 }
 
 /* PREFIX module ".weight" of a module of modules_to_save. */
