@@ -337,9 +337,10 @@ struct rt_blas {
 	/* false: it is known already that the library does not do it */
 	bool (*can)(struct rt_blas *b, const struct dev_gemm *g);
 	void (*release)(struct rt_blas *b, struct rt *c);
-	/* This stream is the next products'; `captured`: they become a graph. Before that begins,
-	 * as libraries ask the driver for a stream that is given to them; and no kernel can be
-	 * chosen then, so that an answer of 0 is not remembered. */
+	/* The next products go to this stream; `captured`: they become a graph. It is called before
+	 * the capture begins, as libraries ask the driver about a stream that they are given. While
+	 * it lasts no kernel can be chosen, so a product that is not done then is not remembered as
+	 * one that the library lacks. */
 	bool (*use)(struct rt_blas *b, void *stream, bool captured);
 };
 int rt_cublaslt(struct rt *c, struct rt_blas **b_p, struct err *e);

@@ -119,8 +119,8 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 	       *wo = tensor_fetch(ts, o);
 	ref_attn_bwd(wq, wk, wv, dout->v, q->v, k->v, v->v, wo, &r);
 	mem_free(wo);
-	/* cards: dk and dv in one part and in some; these twice with equal bits, in one dtype or in
-	 * two of the three */
+	/* cards: dk and dv in one part, then in several; for every second pair of shape and dtype
+	 * the several twice, with equal bits */
 	double *first[2] = { NULL, NULL };
 	const int runs = !ts->dev->units ? 1 : (s + t) % 2 ? 2 : 3;
 	for (int run = 0; run < runs; run++) {
