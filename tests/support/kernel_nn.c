@@ -17,6 +17,8 @@ static void case_act(struct tensors *ts, enum dtype t, bool back)
 				*y = back && acc ? tensor_normal(ts, t, n, 1)
 						 : tensor_nan(ts, t, n);
 		double *want = back && acc ? copy(y) : nans(n);
+		if (n == 31) /* a NaN does not end as a number */
+			tensor_put(x, 7, (double)NAN);
 		if (back) {
 			if (!acc)
 				memset(want, 0, (size_t)n * sizeof *want);

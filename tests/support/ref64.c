@@ -511,7 +511,7 @@ static double act_value(double x, int64_t kind)
 	const double inner = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
 	switch (kind) {
 	case 0:
-		return x > 0 ? x : 0;
+		return x <= 0 ? 0 : x;
 	case 1:
 		return x / 2 * (1 + erf(x / sqrt(2)));
 	case 2:
@@ -531,7 +531,7 @@ static double act_slope(double x, int64_t kind)
 		     s = 1 / (1 + exp(-x));
 	switch (kind) {
 	case 0:
-		return x > 0 ? 1 : 0;
+		return x <= 0 ? 0 : 1;
 	case 1:
 		return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * M_PI);
 	case 2:
@@ -654,7 +654,7 @@ void ref_pool_fwd(double *y, int32_t *at, const double *x, const struct ref_conv
 		for (int64_t i = 0; i < all; i++) {
 			const int64_t p = pixel_of(k, n, w / ox % oy, w % ox, i / k->kx, i % k->kx);
 			sum += x[p];
-			if (x[p] > best) {
+			if (x[p] > best || isnan(x[p])) {
 				best = x[p];
 				if (at)
 					at[w] = (int32_t)(p - n * k->y * k->x);

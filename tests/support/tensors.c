@@ -95,6 +95,12 @@ struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n)
 	return tensor_const(ts, t, n, (double)NAN);
 }
 
+void tensor_put(struct tensor64 *x, int64_t i, double v)
+{
+	x->v[i] = v;
+	upload(x);
+}
+
 struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x)
 {
 	struct tensor64 *y = new (ts, x->t, x->n);

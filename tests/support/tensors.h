@@ -38,6 +38,7 @@ void tensors_release(struct tensors *ts); /* frees the arrays, keeps seed and ve
 struct tensor64 *tensor_normal(struct tensors *ts, enum dtype t, int64_t n, double scale);
 struct tensor64 *tensor_nan(struct tensors *ts, enum dtype t, int64_t n);
 struct tensor64 *tensor_const(struct tensors *ts, enum dtype t, int64_t n, double c);
+void tensor_put(struct tensor64 *x, int64_t i, double v); /* element i becomes v */
 /* a buffer of its own with the same values */
 struct tensor64 *tensor_copy(struct tensors *ts, const struct tensor64 *x);
 struct tensor64 *tensor_i32(struct tensors *ts, const int32_t *v, int64_t n);

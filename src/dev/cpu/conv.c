@@ -162,7 +162,7 @@ INLINE void pool_fwd(const struct conv *k, int64_t w, const bool bf)
 			const int64_t p = (y0 + a) * k->x + x0 + b;
 			const float v = ld1(k->in, from + p, bf);
 			sum += v;
-			if (v > best) {
+			if (v > best || v != v) { /* NaN stays, as in PyTorch */
 				best = v;
 				place = p;
 			}

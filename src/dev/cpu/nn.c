@@ -47,7 +47,7 @@ INLINE vf act_value(vf x, int64_t kind)
 	const vf one = v_set(1.0f), half = v_set(0.5f);
 	switch (kind) {
 	case ACT_RELU:
-		return v_sel(x > 0, x, v_set(0));
+		return v_sel(x <= 0, v_set(0), x); /* NaN stays NaN */
 	case ACT_GELU:
 		return half * x * (one + v_erf(x * v_set(sqrt_half)));
 	case ACT_GELU_TANH: {
@@ -68,7 +68,7 @@ INLINE vf act_slope(vf x, int64_t kind)
 	const vf one = v_set(1.0f), half = v_set(0.5f);
 	switch (kind) {
 	case ACT_RELU:
-		return v_sel(x > 0, one, v_set(0));
+		return v_sel(x <= 0, v_set(0), one);
 	case ACT_GELU: /* the density of the normal distribution is 1/sqrt(2 pi) e^(-x^2/2) */
 		return half * (one + v_erf(x * v_set(sqrt_half))) +
 		       x * v_set(0.39894228f) * v_exp(-half * x * x);
