@@ -7,6 +7,7 @@
 #include "dev/dev.h"
 #include "runtime/memory_advice.h"
 #include "runtime/step_bench.h"
+#include "tensor/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,6 +73,25 @@ static void the_estimate_is_near_what_a_step_takes(void **state)
 	}
 }
 
+/* For a small table of words and a large one. */
+static void the_estimate_has_room_for_the_logits(void **state)
+{
+	static const int64_t words[] = { 2048, 49152, 151936 };
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		struct model_config c;
+		struct err e = { 0 };
+		const struct stage_options o = options(false);
+		assert_int_equal(step_bench_shape("smollm2-135m", LAYERS, &c, &e), 0);
+		c.vocab = words[i];
+		struct memory_ask a = ask(&c, &o);
+		const uint64_t with = memory_of_pass(&a, LENGTH, false);
+		a.end = false;
+		assert_true(with - memory_of_pass(&a, LENGTH, false) >=
+			    (uint64_t)(op_loss_rows(words[i]) * words[i]) * 4);
+	}
+}
+
 static void following_the_advice_fits(void **state)
 {
 	struct model_config c;
@@ -114,6 +134,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_estimate_is_near_what_a_step_takes),
+		cmocka_unit_test(the_estimate_has_room_for_the_logits),
 		cmocka_unit_test(following_the_advice_fits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

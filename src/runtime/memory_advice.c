@@ -5,14 +5,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "dev/dev_attn.h"
+#include "tensor/ops.h"
 
 #include <stdio.h>
 
-enum {
-	BLOCK = 4 << 20 /* by which stacks of device memory grow */,
-	LOGITS = 24 << 20,
-	LOGIT_ROWS = 128
-};
+enum { BLOCK = 4 << 20 /* by which stacks of device memory grow */ };
 
 #define MIB(x) ((unsigned long long)((x) + (1 << 20) - 1) >> 20)
 
@@ -52,8 +49,7 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 		       layer = layer_bytes(a, n);
 	const uint64_t kept =
 		(uint64_t)a->layers * (recompute ? row : layer - brief_bytes(a, n)) + 2 * row;
-	const uint64_t block = (uint64_t)LOGIT_ROWS * (uint64_t)a->cfg->vocab * 4,
-		       logits = block > LOGITS ? block : LOGITS;
+	const uint64_t logits = (uint64_t)op_loss_rows(a->cfg->vocab) * (uint64_t)a->cfg->vocab * 4;
 	/* one sequence: the more there are, the fewer parts */
 	const struct dev_attn attn = { tokens,           1, a->cfg->heads, a->cfg->kv_heads,
 				       a->cfg->head_dim, 0 };
