@@ -431,6 +431,74 @@ static void parts_fill_a_card(void **state)
 	}
 }
 
+/* Attention is launched in pieces where it is much work, never more than there are key heads. */
+static void long_attention_takes_several_launches(void **state)
+{
+	static const struct {
+		struct dev_attn a;
+		int64_t forward, backward;
+	} rows[] = {
+		{ { 2048, 4, 9, 3, 64, 0 }, 1, 1 },     /* smollm2-135m */
+		{ { 8192, 1, 32, 8, 128, 0 }, 2, 3 },   /* 5.5e11 operations forward */
+		{ { 32768, 1, 32, 8, 128, 0 }, 8, 8 },  /* 8.8e12 */
+		{ { 32768, 16, 32, 8, 128, 0 }, 2, 3 }, /* sequences of 2,048 */
+		{ { 131072, 1, 32, 8, 128, 0 }, 8, 8 },
+		{ { 131072, 1, 32, 8, 128, 512 }, 3, 5 }, /* a window */
+		{ { 131072, 1, 8, 1, 128, 0 }, 1, 1 },
+		{ { 131072, 1, 8, 3, 128, 0 }, 1, 1 }, /* a mistake, which gpu_steps() names */
+		{ { 0, 0, 8, 2, 128, 0 }, 1, 1 },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const int64_t forward = dev_attn_pieces(&rows[i].a, false),
+			      backward = dev_attn_pieces(&rows[i].a, true);
+		if (forward != rows[i].forward || backward != rows[i].backward)
+			fail_msg("shape %zu: %d and %d pieces", i, (int)forward, (int)backward);
+	}
+	/* a card gets so many: N says much work, the sequence in it is short */
+	enum { N = 65536, H = 8, D = 16, AT = H * D * 4 };
+	static const int32_t ends[] = { 0, 40 };
+	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+		struct dev *d = open_card(specs[i]);
+		struct err e = { 0 };
+		struct dev_buf *x = take(d, (size_t)N * AT), *y = take(d, (size_t)N * AT),
+			       *lse = take(d, (size_t)N * H * 4), *at = take(d, sizeof ends);
+		const struct dev_ref starts = DEV_REF(at, 0), q = DEV_REF(x, 0);
+		const union dev_arg a[] = { { .b = DEV_REF(y, 0) },
+					    { .b = DEV_REF(lse, 0) },
+					    { .b = q },
+					    { .b = q },
+					    { .b = q },
+					    { .b = starts },
+					    { .b = starts },
+					    { .i = N },
+					    { .i = 1 },
+					    { .i = H },
+					    { .i = H },
+					    { .i = D },
+					    { .i = H * D },
+					    { .i = H * D },
+					    { .i = H * D },
+					    { .i = H * D },
+					    { .i = 0 },
+					    { .f = 1 },
+					    { .f = 0 } };
+		const struct rt *c = d->priv;
+		assert_int_equal(dev_zero(q, (size_t)N * AT, &e), 0);
+		assert_int_equal(dev_upload(starts, ends, sizeof ends, &e), 0);
+		const uint64_t before = c->launched;
+		if (dev_launch(d, K_attn_fwd, DT_F32, a, &e) < 0)
+			fail_msg("%s: %s", specs[i], e.msg);
+		assert_int_equal(c->launched - before, 3);
+		assert_int_equal(dev_sync(d, &e), 0);
+		dev_free(x);
+		dev_free(y);
+		dev_free(lse);
+		dev_free(at);
+		dev_close(d);
+	}
+}
+
 /* The one file in the cache whose name ends so. */
 static void cached_file(const char *end, char *path, size_t most)
 {
@@ -538,6 +606,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(launches_of_real_sizes),
 	cmocka_unit_test(heads_that_are_too_wide),
 	cmocka_unit_test(parts_fill_a_card),
+	cmocka_unit_test(long_attention_takes_several_launches),
 	cmocka_unit_test(kernels_are_kept_and_refusals_explained),
 	cmocka_unit_test(compilers_that_do_not_fit),
 	cmocka_unit_test(auto_takes_a_card_it_can_use),

@@ -102,14 +102,17 @@ static int null_gemm(struct dev *d, const struct dev_gemm *g, struct err *e)
 static int null_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *args,
 		       struct err *e)
 {
-	struct gpu_step steps[GPU_STEPS];
-	(void)t;
 	if ((unsigned)k >= K_COUNT)
 		return err_set(e, ERR_INTERNAL, "kernel number %d does not exist", (int)k);
-	const int n = gpu_steps(k, args, steps, e);
-	if (n < 0)
-		return n;
-	dev_null_counts(d)->entries += (uint64_t)n;
+	const int64_t pieces = gpu_pieces(k, args);
+	for (int64_t p = 0; p < pieces; p++) {
+		union dev_arg a[GPU_ARGS];
+		struct gpu_step steps[GPU_STEPS];
+		const int n = gpu_piece(k, t, args, p, pieces, a, steps, e);
+		if (n < 0)
+			return n;
+		dev_null_counts(d)->entries += (uint64_t)n;
+	}
 	dev_null_counts(d)->launches++;
 	dev_null_counts(d)->kernel[k]++;
 	return 0;

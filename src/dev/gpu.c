@@ -4,7 +4,10 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "dev/dev_attn.h"
 #include "dev/kernel_text.h"
+
+#include <string.h>
 
 static const char *const entries[GPU_ENTRIES] = {
 #define ENTRY(name) #name,
@@ -437,6 +440,48 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	}
 #undef STEP
 	return n && s[n - 1].groups > 0 ? n : 0;
+}
+
+/* Where the arguments of attention are. */
+enum { FWD_N = 7, BWD_N = 11 }; /* N, S, H, G, D, four distances of rows, window */
+enum { ATTN_S = 1, ATTN_H, ATTN_G, ATTN_D, ATTN_WINDOW = 9 };
+static const int fwd_heads[] = { 0, 2, -1 }, fwd_keys[] = { 3, 4, -1 };
+static const int bwd_heads[] = { 0, 3, 4, 7, -1 }, bwd_keys[] = { 1, 2, 5, 6, -1 };
+
+int64_t gpu_pieces(enum dev_kernel k, const union dev_arg *a)
+{
+	if (k != K_attn_fwd && k != K_attn_bwd)
+		return 1;
+	const union dev_arg *n = a + (k == K_attn_fwd ? FWD_N : BWD_N);
+	const struct dev_attn shape = { n[0].i,      n[ATTN_S].i, n[ATTN_H].i,
+					n[ATTN_G].i, n[ATTN_D].i, n[ATTN_WINDOW].i };
+	return dev_attn_pieces(&shape, k == K_attn_bwd);
+}
+
+/* Heads from `head` on of the matrices whose places `at` names. */
+static void from_head(union dev_arg *a, const int *at, int64_t head, int64_t d, enum dtype t)
+{
+	for (; *at >= 0; at++)
+		a[*at].b.off += (size_t)(head * d) * dtype_size(t);
+}
+
+int gpu_piece(enum dev_kernel k, enum dtype t, const union dev_arg *a, int64_t piece,
+	      int64_t pieces, union dev_arg args[GPU_ARGS], struct gpu_step steps[GPU_STEPS],
+	      struct err *e)
+{
+	const bool fwd = k == K_attn_fwd;
+	memcpy(args, a, strlen(dev_kernel_sig(k)) * sizeof *a);
+	if (pieces == 1)
+		return gpu_steps(k, args, steps, e);
+	union dev_arg *n = args + (fwd ? FWD_N : BWD_N), *lse = args + (fwd ? 1 : 8);
+	const int64_t from = n[ATTN_G].i * piece / pieces, end = n[ATTN_G].i * (piece + 1) / pieces,
+		      each = n[ATTN_H].i / n[ATTN_G].i;
+	from_head(args, fwd ? fwd_heads : bwd_heads, from * each, n[ATTN_D].i, t);
+	from_head(args, fwd ? fwd_keys : bwd_keys, from, n[ATTN_D].i, t);
+	lse->b.off += (size_t)(from * each * n[0].i) * 4;
+	n[ATTN_H].i = (end - from) * each;
+	n[ATTN_G].i = end - from;
+	return gpu_steps(k, args, steps, e);
 }
 
 /* kernel/gemm.k: passes before and behind the steps, and of one of them. */

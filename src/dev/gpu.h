@@ -57,6 +57,14 @@ enum dtype gpu_program_of(enum dev_kernel k, enum dtype t);
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step steps[GPU_STEPS],
 	      struct err *e);
 
+/* Attention of long sequences is launched in pieces of some key heads each (dev_attn.h): how many
+ * pieces a launch takes, 1 or more, and the arguments and steps (as gpu_steps()) of one of them.
+ * They run in their order, as they share attn_bwd's delta. */
+int64_t gpu_pieces(enum dev_kernel k, const union dev_arg *a);
+int gpu_piece(enum dev_kernel k, enum dtype t, const union dev_arg *a, int64_t piece,
+	      int64_t pieces, union dev_arg args[GPU_ARGS], struct gpu_step steps[GPU_STEPS],
+	      struct err *e);
+
 /* The portable matrix product over columns [k0, k1) of op(A), in one of GPU_SHAPES shapes of tiles:
  * its arguments (by GPU_GEMM_SIG) and its step. m and n are above 0. A product cut into several
  * pieces hands its sums from one to the next in `sums` (m,n) f32; the last piece writes C, and the

@@ -75,16 +75,23 @@ bool rt_has(struct dev *d, enum dev_kernel k, enum dtype t)
 
 int rt_launch(struct dev *d, enum dev_kernel k, enum dtype t, const union dev_arg *a, struct err *e)
 {
-	struct gpu_step s[GPU_STEPS];
 	struct rt *c = d->priv;
+	const int64_t pieces = gpu_pieces(k, a);
 	if (!rt_has(d, k, t))
 		return err_set(e, ERR_UNSUPPORTED, "%s has no kernel %s for %s", c->v->backend,
 			       dev_kernel_name(k), dtype_name(t));
 	TRY(rt_enter(c, e));
-	int n = gpu_steps(k, a, s, e);
-	for (int i = 0; i < n; i++)
-		TRY(run_step(c, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), a, 0, e));
-	return n < 0 ? n : 0;
+	for (int64_t p = 0; p < pieces; p++) {
+		union dev_arg args[GPU_ARGS];
+		struct gpu_step s[GPU_STEPS];
+		const int n = gpu_piece(k, t, a, p, pieces, args, s, e);
+		if (n < 0)
+			return n;
+		for (int i = 0; i < n; i++)
+			TRY(run_step(c, &s[i], gpu_program_of(k, t), dev_kernel_sig(k), args, 0,
+				     e));
+	}
+	return 0;
 }
 
 static int gemm_in(struct dev *d, const struct dev_gemm *g, int shape, struct err *e)

@@ -3,7 +3,9 @@
  * blocks, grouped heads, windows, padded rows, queries at the end of a longer run of keys. */
 #include "support/kernel_case.h"
 
+#include "base/err.h"
 #include "dev/dev_attn.h"
+#include "dev/gpu.h"
 #include "support/ref64.h"
 
 static const struct attn_shape attn_shapes[] = {
@@ -66,6 +68,20 @@ static struct ref_attn attn_of(const struct attn_shape *a, int32_t qs[5], int32_
  * each. */
 static double attn_abs(enum dtype t) { return t == DT_F32 ? 1e-5 : t == DT_BF16 ? 1e-2 : 2e-3; }
 
+/* A launch of attention in pieces, by the hand of gpu_piece(). */
+static void in_pieces(struct tensors *ts, enum dev_kernel k, enum dtype t, const union dev_arg *a,
+		      int64_t pieces)
+{
+	for (int64_t p = 0; p < pieces; p++) {
+		union dev_arg args[GPU_ARGS];
+		struct gpu_step steps[GPU_STEPS];
+		struct err e = { 0 };
+		if (gpu_piece(k, t, a, p, pieces, args, steps, &e) < 1)
+			fail_msg("piece %d of %d: %s", (int)p, (int)pieces, e.msg);
+		tensor_launch(ts, k, t, args);
+	}
+}
+
 void case_attn_fwd(struct tensors *ts, enum dtype t)
 {
 	for (size_t s = 0; s < ARRAY_LEN(attn_shapes); s++) {
@@ -80,14 +96,24 @@ void case_attn_fwd(struct tensors *ts, enum dtype t)
 				*tk = tensor_i32(ts, ks, r.s + 1);
 		double *wo = nans(r.nq * r.ldo), *wl = nans(r.h * r.nq);
 		ref_attn_fwd(wo, wl, q->v, k->v, v->v, &r);
-		for (int none = 0; none < 2; none++) {
-			LAUNCH(ts, K_attn_fwd, t, AB(o), none ? ANONE : AB(lse), AB(q), AB(k),
-			       AB(v), AB(tq), AB(tk), AI(r.nq), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
-			       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window),
-			       AF(r.scale), AF(r.cap));
+		/* with lse and without it, at once and in pieces */
+		for (int run = 0; run < (r.g > 1 ? 3 : 2); run++) {
+			const union dev_arg a[] = { AB(o),        run == 1 ? ANONE : AB(lse),
+						    AB(q),        AB(k),
+						    AB(v),        AB(tq),
+						    AB(tk),       AI(r.nq),
+						    AI(r.s),      AI(r.h),
+						    AI(r.g),      AI(r.d),
+						    AI(r.ldo),    AI(r.ldq),
+						    AI(r.ldk),    AI(r.ldv),
+						    AI(r.window), AF(r.scale),
+						    AF(r.cap) };
+			in_pieces(ts, K_attn_fwd, t, a, run < 2 ? 1 : r.g > 2 ? 2 : r.g);
 			tensor_check(ts, o, wo, rel_of(t), attn_abs(t) / 2, "attn_fwd o #%zu", s);
 			tensor_check(ts, lse, wl, 1e-5, 1e-5, "attn_fwd lse #%zu", s);
 			o = tensor_nan(ts, t, r.nq * r.ldo);
+			if (run)
+				lse = tensor_nan(ts, DT_F32, r.h * r.nq);
 		}
 		mem_free(wo);
 		mem_free(wl);
@@ -131,10 +157,14 @@ void attn_bwd_of(struct tensors *ts, enum dtype t, const struct attn_shape *shap
 				*dq = tensor_nan(ts, t, n * r.ldq),
 				*dk = tensor_nan(ts, t, n * r.ldk),
 				*dv = tensor_nan(ts, t, n * r.ldv), *both[2] = { dk, dv };
-		LAUNCH(ts, K_attn_bwd, t, AB(dq), AB(dk), AB(dv), AB(dout), AB(q), AB(k), AB(v),
-		       AB(o), AB(lse), AB(delta), AB(tq), AI(n), AI(r.s), AI(r.h), AI(r.g), AI(r.d),
-		       AI(r.ldo), AI(r.ldq), AI(r.ldk), AI(r.ldv), AI(r.window), AF(r.scale),
-		       AF(r.cap), AI(parts));
+		const union dev_arg a[] = { AB(dq),       AB(dk),      AB(dv),    AB(dout),
+					    AB(q),        AB(k),       AB(v),     AB(o),
+					    AB(lse),      AB(delta),   AB(tq),    AI(n),
+					    AI(r.s),      AI(r.h),     AI(r.g),   AI(r.d),
+					    AI(r.ldo),    AI(r.ldq),   AI(r.ldk), AI(r.ldv),
+					    AI(r.window), AF(r.scale), AF(r.cap), AI(parts) };
+		/* the repetition in pieces */
+		in_pieces(ts, K_attn_bwd, t, a, run < 2 ? 1 : r.g > 2 ? 2 : r.g);
 		tensor_check(ts, dq, wq, rel_of(t), near, "attn_bwd dq #%zu", s);
 		tensor_check(ts, dk, wk, rel_of(t), near, "attn_bwd dk #%zu, %d parts", s,
 			     (int)parts);
