@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev_attn.h - how attention is divided on a card (attn_fwd and attn_bwd of kernel.def).
  *
- * Backward: a work-group computes dk and dv of some keys of a key head, from all queries that see them. With
- * one or two key heads and few tokens that is fewer groups than a card has room for, so several
- * share the queries of the same keys: each sums a part of them in float32, and a kernel of its own
- * adds these sums in their order. How many follows from the device's multiprocessors and the shape,
- * never from a clock. Their sums take at most units * D KiB, half of it at widths above 128.
+ * Backward: a work-group computes dk and dv of some keys of a key head, from all queries that see
+ * them. With one or two key heads and few tokens that is fewer groups than a card has room for, so
+ * several share the queries of the same keys: each sums a part of them in float32, and a kernel of
+ * its own adds these sums in their order. How many follows from the device's multiprocessors and
+ * the shape, never from a clock. Their sums take at most units * D KiB, half of it at widths above
+ * 128.
  *
  * Long sequences: some drivers end a kernel that runs for a few seconds (a card with a display,
  * WSL, Intel's and Mesa's OpenCL), and attention grows with the square of the sequence. So it is
