@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 static int share_of(const int *share, int k) { return share ? share[k] : 1; }
@@ -31,24 +32,42 @@ static int turn_of(const int *share, int n, int64_t sum, const int64_t *had, int
 	return who;
 }
 
+/* After so many microbatches everybody has had a whole number of shares, and the turns repeat: the
+ * sum of the shares over their greatest common divisor. */
+static int64_t turns_of(const int *share, int n, int64_t sum)
+{
+	int64_t common = 0;
+	for (int k = 0; k < n; k++)
+		for (int64_t b = share_of(share, k); b;) {
+			const int64_t rest = common % b;
+			common = b;
+			b = rest;
+		}
+	return common > 0 ? sum / common : INT_MAX;
+}
+
 void sched_deal(const int *share, int n, int microbatches, int *place_p)
 {
-	const int64_t sum = sum_of(share, n);
+	const int64_t sum = sum_of(share, n), turns = turns_of(share, n, sum);
 	int64_t had[SCHED_MAX_GROUP] = { 0 };
-	for (int i = 0; i < microbatches; i++) {
-		place_p[i] = turn_of(share, n, sum, had, i);
-		had[place_p[i]]++;
-	}
+	for (int i = 0; i < microbatches; i++)
+		if (i < turns) {
+			place_p[i] = turn_of(share, n, sum, had, i);
+			had[place_p[i]]++;
+		} else {
+			place_p[i] = place_p[i - turns];
+		}
 }
 
 void sched_dealt(const int *share, int n, int microbatches, int *count_p)
 {
-	const int64_t sum = sum_of(share, n);
+	const int64_t sum = sum_of(share, n), turns = turns_of(share, n, sum);
 	int64_t had[SCHED_MAX_GROUP] = { 0 };
-	for (int i = 0; i < microbatches; i++)
+	for (int i = 0; i < microbatches % turns; i++)
 		had[turn_of(share, n, sum, had, i)]++;
 	for (int k = 0; k < n; k++)
-		count_p[k] = (int)had[k];
+		count_p[k] =
+			(int)(had[k] + microbatches / turns * (share_of(share, k) * turns / sum));
 }
 
 void sched_passes_text(const int *pass, size_t n, char *out, size_t cap)
