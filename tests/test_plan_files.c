@@ -89,6 +89,47 @@ static void test_bad_profiles(void **state)
 	refused("{\"version\"", "[{\"version\"", "not valid JSON");
 }
 
+/* What no plan could be tried on in reasonable time and memory. */
+static void test_profiles_too_large(void **state)
+{
+	static const struct {
+		int devices, layers, batch;
+		const char *says;
+	} row[] = {
+		{ 64, 24, 65536, "at most 16384 together with so many devices" },
+		{ 600, 2000, 8, "at most 1747 layers with so many devices" },
+		{ 16, 24, 65536, NULL },
+		{ 600, 1700, 8, NULL },
+	};
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		struct buf b = BUF_INIT;
+		struct profile p;
+		struct err e = { 0 };
+		buf_addf(&b,
+			 "{\"version\": 1, \"dtype\": \"float16\", \"sequence_len\": 8, "
+			 "\"global_batch\": %d, \"model\": {\"name\": \"m\", \"layers\": %d, "
+			 "\"hidden\": 8, \"parameters_per_layer\": 8}, \"links\": [], "
+			 "\"devices\": [",
+			 row[i].batch, row[i].layers);
+		for (int k = 0; k < row[i].devices; k++)
+			buf_addf(&b,
+				 "%s{\"id\": \"d%d\", \"kind\": \"cpu\", \"host\": \"x\", "
+				 "\"memory_gib\": 8, \"forward_ms\": {\"table\": [1]}, "
+				 "\"backward_ms\": {\"table\": [2]}}",
+				 k ? ", " : "", k);
+		buf_adds(&b, "]}");
+		const int rc = profile_read_text(&p, b.p, b.n, "large", &e);
+		if (!row[i].says && rc < 0)
+			fail_msg("row %zu: %s", i, e.msg);
+		if (row[i].says && (rc != ERR_INPUT || !strstr(e.msg, row[i].says)))
+			fail_msg("row %zu: %s", i, rc < 0 ? e.msg : "was read");
+		if (!rc)
+			profile_release(&p);
+		buf_release(&b);
+	}
+}
+
 /* The ways between devices are read back as they were written; absurd figures are refused. */
 static void test_ways(void **state)
 {
@@ -693,23 +734,15 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_profiles),
-		cmocka_unit_test(test_ways),
-		cmocka_unit_test(test_profile_round_trip),
-		cmocka_unit_test(test_curve),
-		cmocka_unit_test(test_plan_round_trip),
-		cmocka_unit_test(test_bad_plans),
-		cmocka_unit_test(test_does_not_fit),
-		cmocka_unit_test(test_advice),
-		cmocka_unit_test(test_cards),
-		cmocka_unit_test(test_card_names),
-		cmocka_unit_test(test_card_rows),
-		cmocka_unit_test(test_card_times),
-		cmocka_unit_test(test_prices),
-		cmocka_unit_test(test_energy),
-		cmocka_unit_test(test_cards_without_bfloat16),
-		cmocka_unit_test(test_explanation),
-		cmocka_unit_test(test_out_of_memory),
+		cmocka_unit_test(test_bad_profiles), cmocka_unit_test(test_profiles_too_large),
+		cmocka_unit_test(test_ways),         cmocka_unit_test(test_profile_round_trip),
+		cmocka_unit_test(test_curve),        cmocka_unit_test(test_plan_round_trip),
+		cmocka_unit_test(test_bad_plans),    cmocka_unit_test(test_does_not_fit),
+		cmocka_unit_test(test_advice),       cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_card_names),   cmocka_unit_test(test_card_rows),
+		cmocka_unit_test(test_card_times),   cmocka_unit_test(test_prices),
+		cmocka_unit_test(test_energy),       cmocka_unit_test(test_cards_without_bfloat16),
+		cmocka_unit_test(test_explanation),  cmocka_unit_test(test_out_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -419,6 +419,18 @@ static int read_doc(struct profile *p, const json_t *doc, const char *where, str
 	TRY(list_of(doc, where, "devices", true, most, &devices, &nd, e));
 	TRY(list_of(doc, where, "links", false, 8 * most * most, &links, &nl, e));
 	TRY(list_of(doc, where, "hosts", false, most, &hosts, &nh, e));
+	if ((int64_t)nd * p->global_batch > PROFILE_MAX_WORK)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: %zu devices with a global_batch of %d are more than a plan is made "
+			"for; at most %d together with so many devices",
+			where, nd, p->global_batch, PROFILE_MAX_WORK / (int)nd);
+	if ((int64_t)nd * p->layers > PROFILE_MAX_WORK)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: %zu devices for %d layers are more than a plan is made for; at most "
+			"%d layers with so many devices",
+			where, nd, p->layers, PROFILE_MAX_WORK / (int)nd);
 	cap = nd + 2 * nl + nh < most ? nd + 2 * nl + nh : most;
 	p->device = arena_alloc(&p->mem, (nd + 1) * sizeof *p->device);
 	p->link = arena_alloc(&p->mem, (nl + 1) * sizeof *p->link);
