@@ -34,11 +34,16 @@ if command -v groff >/dev/null; then
 	check "groff has no complaint about them"
 fi
 complete() { # WORDS ...: what bash offers for the last one
-	bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _heteroshard
+	bash -c '. "$0"; compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _heteroshard
 		echo "${COMPREPLY[*]}"' "$share/bash-completion/completions/heteroshard" "$@"
 }
 [ "$(complete heteroshard inv)" = invite ] && [ "$(complete heteroshard worker --jo)" = --join ] &&
-	[ "$(complete heteroshard -v train --allow)" = --allow-changes ]
+	[ "$(complete heteroshard -v train --allow)" = --allow-changes ] &&
+	[ "$(complete heteroshard train a.yaml learning_r)" = learning_rate= ] &&
+	[ "$(complete heteroshard plan --json a.yaml max_s)" = max_steps= ] &&
+	[ -z "$(complete heteroshard train learning_r)" ] &&
+	[ -z "$(complete heteroshard train a.yaml base_model = max_s)" ] &&
+	[ -z "$(complete heteroshard info a max_s)" ]
 check "completion in bash"
 if command -v zsh >/dev/null; then
 	zsh -n "$share/zsh/vendor-completions/_heteroshard"
@@ -54,7 +59,9 @@ if command -v zsh >/dev/null; then
 		[[ $(offers --al heteroshard train) == *--allow-changes* ]] &&
 		[[ $(offers --al heteroshard -v train) == *--allow-changes* ]] &&
 		[[ $(offers -- heteroshard) == *--version* ]] &&
-		[ "$(offers a heteroshard train)" = files ]
+		[ "$(offers a heteroshard train)" = files ] &&
+		[[ $(offers max heteroshard train a.yaml) == *" max_steps="*files ]] &&
+		[ "$(offers max heteroshard info a)" = files ]
 	check "and completes with it"
 fi
 make -s install-data BUILD="$build" BIN="$hs" DESTDIR="$tmp/local" UNITS=/units -o "$hs" \

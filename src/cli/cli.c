@@ -180,11 +180,16 @@ static void print_man(const struct cli_usage *u, const char *name)
 	buf_release(&b);
 }
 
-/* For the completion of shells (main.c): the words behind the command, in one line. */
+/* For the completion of shells (main.c): the words behind the command, in one line, with the keys
+ * of a configuration where the command takes them. */
 static void print_words(const struct cli_usage *u)
 {
 	struct buf b = BUF_INIT;
+	size_t n;
+	const struct opt *rows = config_rows(&n);
 	opt_flags(u->rows, u->nrows, &b);
+	for (size_t i = 0; i < n && strstr(u->synopsis, "key=value"); i++)
+		buf_addf(&b, " %s=", rows[i].key);
 	fprintf(cli_out(), "%s --quiet --verbose --help", b.n ? b.p + 1 : "");
 	buf_release(&b);
 }

@@ -58,12 +58,19 @@ static void print_bash(shell_run_fn run)
 			   "\telse\n"
 			   "\t\tcase ${COMP_WORDS[i]} in\n");
 	print_cases(run, "\t\t");
-	fprintf(cli_out(), "\t\tesac\n"
-			   "\t\tcase $cur in -*) ;; *) words='' ;; esac\n"
-			   "\tfi\n"
-			   "\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
-			   "}\n"
-			   "complete -o default -F _heteroshard heteroshard\n");
+	fprintf(cli_out(),
+		"\t\tesac\n"
+		"\t\t# keys of a configuration come behind its file, not behind their '='\n"
+		"\t\tlocal given=\" ${COMP_WORDS[*]:i+1:COMP_CWORD-i-1}\"\n"
+		"\t\tif [[ $cur != -* && ($given == *= || $cur == *=* ||\n"
+		"\t\t\t$given != *' '[!-]*) ]]; then\n"
+		"\t\t\twords=''\n"
+		"\t\tfi\n"
+		"\tfi\n"
+		"\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+		"\tif [[ ${COMPREPLY[*]} == *= ]]; then compopt -o nospace; fi\n"
+		"}\n"
+		"complete -o default -F _heteroshard heteroshard\n");
 }
 
 static void print_zsh(shell_run_fn run)
@@ -92,7 +99,11 @@ static void print_zsh(shell_run_fn run)
 			   "'') words='--version --help --quiet --verbose' ;;\n");
 	print_cases(run, "");
 	fprintf(cli_out(), "esac\n"
-			   "[[ $PREFIX == -* ]] && compadd -- ${=words} || _files\n");
+			   "# keys of a configuration come behind its file\n"
+			   "local -a flags=(${${=words}:#*=}) keys=(${(M)${=words}:#*=})\n"
+			   "[[ $PREFIX == -* ]] && compadd -- $flags && return\n"
+			   "(( $#before > 1 && $#keys )) && compadd -S '' -- $keys\n"
+			   "_files\n");
 }
 
 bool shell_words_print(const char *kind, shell_run_fn run)
