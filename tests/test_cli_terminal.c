@@ -22,8 +22,8 @@
 #include <cmocka.h>
 
 #define MODEL "tests/golden/models/smollm2"
-/* in JSON: ESC, CSI of C1, an override of direction, an isolate, a carriage return */
-#define NASTY "n\\u001b[31m\\u009b31m\\u202e\\u2066\\r\\u0007"
+/* in JSON: ESC, CSI of C1, an override of direction, an isolate, a carriage return, DEL */
+#define NASTY "n\\u001b[31m\\u009b31m\\u202e\\u2066\\r\\u0007\\u007f"
 #define TURNED "n?[31m?31m??"
 
 /* What the program writes to a terminal; standard input holds `input`. */

@@ -122,6 +122,9 @@ void cli_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* What a model says: as it is into a file or a pipe, made safe on a terminal. false:
  * not written. */
 bool cli_text(FILE *f, const char *text, size_t n);
+/* JSON as jansson wrote it. Its ASCII has one control character, DEL, which is
+ * escaped here. */
+void cli_json(FILE *f, const char *text, size_t n);
 
 /* From here on a mapped file that another program makes shorter ends this one with a line that
  * names the file (cli_bus.c). */

@@ -62,6 +62,15 @@ void cli_line(FILE *f, const char *fmt, ...)
 	va_end(ap);
 }
 
+void cli_json(FILE *f, const char *text, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (text[i] == 0x7f)
+			fputs("\\u007f", f);
+		else
+			fputc(text[i], f);
+}
+
 bool cli_text(FILE *f, const char *text, size_t n)
 {
 	if (!cli_is_terminal(f))

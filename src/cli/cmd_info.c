@@ -240,14 +240,18 @@ static int print_json(const json_t *o, const struct info_rows *list, struct err 
 		return err_nomem(e, 4096, "JSON");
 	size_t n = strlen(text);
 	if (!list->name) {
-		fprintf(cli_out(), "%s\n", text);
+		cli_json(cli_out(), text, n);
+		fputc('\n', cli_out());
 	} else {
 		/* without "\n}" */
-		fprintf(cli_out(), "%.*s,\n \"%s\": [", (int)n - 2, text, list->name);
+		cli_json(cli_out(), text, n - 2);
+		fprintf(cli_out(), ",\n \"%s\": [", list->name);
 		for (size_t i = 0; i < list->n; i++) {
 			json_t *row = list->row(list->ctx, i);
+			char *cells = json_dumps(row, flags);
 			fputs(i ? ",\n  " : "\n  ", cli_out());
-			json_dumpf(row, cli_out(), flags);
+			cli_json(cli_out(), cells ? cells : "null", cells ? strlen(cells) : 4);
+			free(cells);
 			json_decref(row);
 		}
 		fputs("\n ]\n}\n", cli_out());

@@ -220,8 +220,9 @@ static int status_of(const struct args *o, int npos, char **pos, int *status_p, 
 		rc = machines(npos > 0, !o->json, npos, pos, jobs, &json, e);
 	if (rc >= 0 && o->json) {
 		char *text = json_dumps(jobs, JSON_INDENT(2) | JSON_ENSURE_ASCII);
-		fprintf(cli_out(), "{\"jobs\": %s,\n \"workers\": [%s]}\n", text ? text : "[]",
-			json.p);
+		fputs("{\"jobs\": ", cli_out());
+		cli_json(cli_out(), text ? text : "[]", text ? strlen(text) : 2);
+		fprintf(cli_out(), ",\n \"workers\": [%s]}\n", json.p);
 		free(text);
 	}
 	buf_release(&json);
