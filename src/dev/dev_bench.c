@@ -228,9 +228,20 @@ static int finish(struct job *j, enum dev_bench_kind kind, const char *name, con
 	return 0;
 }
 
-static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int64_t m, int64_t n,
-			   int64_t k, struct err *e)
+struct product {
+	const char *name;
+	bool ta, tb;
+	int64_t m, n, k;
+	/* of the head: the logits are float32, and their gradients lie in the same rows */
+	bool logits;
+};
+
+static struct job gemm_job(struct bench *b, enum dtype t, const struct product *p, struct err *e)
 {
+	const int64_t m = p->m, n = p->n, k = p->k;
+	const bool ta = p->ta, tb = p->tb;
+	const int64_t lda = ta ? m : p->logits && !tb ? k * 4 / (int64_t)dtype_size(t) : k;
+	const enum dtype c = p->logits && tb ? DT_F32 : t;
 	struct job j = { .b = b,
 			 .e = e,
 			 .t = t,
@@ -241,15 +252,15 @@ static struct job gemm_job(struct bench *b, enum dtype t, bool ta, bool tb, int6
 				    .k = k,
 				    .ta = ta,
 				    .tb = tb,
-				    .lda = ta ? m : k,
+				    .lda = lda,
 				    .ldb = tb ? k : n,
 				    .ldc = n,
 				    .ab_dtype = t,
-				    .c_dtype = t,
+				    .c_dtype = c,
 				    .alpha = 1 };
-	j.gemm.a = take(&j, m * k, t, FILL_FLOAT);
+	j.gemm.a = take(&j, ta ? k * m : m * lda, t, FILL_FLOAT);
 	j.gemm.b = take(&j, n * k, t, FILL_FLOAT);
-	j.gemm.c = take(&j, m * n, t, FILL_ZERO);
+	j.gemm.c = take(&j, m * n, c, FILL_ZERO);
 	return j;
 }
 
@@ -268,7 +279,8 @@ static int ceilings(struct bench *b, struct err *e)
 		if (!dev_has(b->d, K_axpby, t))
 			continue;
 		for (int64_t side = 512; side <= 8192; side *= 2) {
-			struct job j = gemm_job(b, t, false, true, side, side, side, e);
+			const struct product square = { "", false, true, side, side, side, false };
+			struct job j = gemm_job(b, t, &square, e);
 			double s = 0;
 			if (j.rc >= 0)
 				j.rc = measure(b->d, once_any, &j, &s, e);
@@ -333,35 +345,30 @@ static int products(struct bench *b, enum dtype t, struct err *e)
 	const int64_t q = s->h * s->d, kv = s->g * s->d, head = s->n < HEAD_ROWS ? s->n : HEAD_ROWS;
 	/* names as in a layer; forward is X W^T with W [out,in], the gradient of X is dY W, that of
 	 * W is dY^T X */
-	const struct {
-		const char *name;
-		bool ta, tb;
-		int64_t m, n, k;
-	} list[] = {
-		{ "q", false, true, s->n, q, s->c },
-		{ "k,v", false, true, s->n, kv, s->c },
-		{ "o", false, true, s->n, s->c, q },
-		{ "gate,up", false, true, s->n, s->f, s->c },
-		{ "down", false, true, s->n, s->c, s->f },
-		{ "head", false, true, head, s->v, s->c },
-		{ "gate,up dx", false, false, s->n, s->c, s->f },
-		{ "down dx", false, false, s->n, s->f, s->c },
-		{ "head dx", false, false, head, s->c, s->v },
-		{ "gate,up dw", true, false, s->f, s->c, s->n },
-		{ "lora A", false, true, s->n, s->r, s->c },
-		{ "lora B", false, true, s->n, q, s->r },
-		{ "lora dA", true, false, s->r, s->c, s->n },
-		{ "lora dB", true, false, q, s->r, s->n },
-		{ "one token", false, true, 1, s->f, s->c },
-		{ "one token head", false, true, 1, s->v, s->c },
+	const struct product list[] = {
+		{ "q", false, true, s->n, q, s->c, false },
+		{ "k,v", false, true, s->n, kv, s->c, false },
+		{ "o", false, true, s->n, s->c, q, false },
+		{ "gate,up", false, true, s->n, s->f, s->c, false },
+		{ "down", false, true, s->n, s->c, s->f, false },
+		{ "head", false, true, head, s->v, s->c, true },
+		{ "gate,up dx", false, false, s->n, s->c, s->f, false },
+		{ "down dx", false, false, s->n, s->f, s->c, false },
+		{ "head dx", false, false, head, s->c, s->v, true },
+		{ "gate,up dw", true, false, s->f, s->c, s->n, false },
+		{ "lora A", false, true, s->n, s->r, s->c, false },
+		{ "lora B", false, true, s->n, q, s->r, false },
+		{ "lora dA", true, false, s->r, s->c, s->n, false },
+		{ "lora dB", true, false, q, s->r, s->n, false },
+		{ "one token", false, true, 1, s->f, s->c, false },
+		{ "one token head", false, true, 1, s->v, s->c, false },
 	};
 	bool found = false;
 	for (size_t i = 0; i < ARRAY_LEN(list); i++) {
 		if (s->only && strcmp(s->only, list[i].name) != 0)
 			continue;
 		found = true;
-		struct job j =
-			gemm_job(b, t, list[i].ta, list[i].tb, list[i].m, list[i].n, list[i].k, e);
+		struct job j = gemm_job(b, t, &list[i], e);
 		if (list[i].m == 1) { /* bound by reading the weight */
 			j.flops = 0;
 			j.bytes = (double)list[i].n * (double)list[i].k * dtype_size(t);
@@ -385,11 +392,13 @@ static int experts(struct bench *b, enum dtype t, struct err *e)
 	static const int64_t each[] = { 16, 64, 256 };
 	for (size_t i = 0; i < ARRAY_LEN(each); i++) {
 		const int64_t m = each[i];
-		struct job j = gemm_job(b, t, false, true, GROUPS * m, F, C, e);
+		const struct product whole = { "", false, true, GROUPS * m, F, C, false },
+				     one = { "", false, true, m, F, C, false };
+		struct job j = gemm_job(b, t, &whole, e);
 		TRY(finish(&j, BENCH_GEMM, "experts as one", "nt %lldx%dx%d",
 			   (long long)(GROUPS * m), F, C));
 		const double plain = b->last;
-		j = gemm_job(b, t, false, true, m, F, C, e);
+		j = gemm_job(b, t, &one, e);
 		drop(&j);
 		j.nbuf = 0;
 		j.gemm.a = take(&j, GROUPS * m * C, t, FILL_FLOAT);
