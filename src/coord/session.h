@@ -84,6 +84,8 @@ int session_out(struct session *s);
 int session_ask_out(struct session *s, const char *id, struct err *e);
 /* From now on session_has() is false for it; or, `leaves` false, true again. */
 void session_set_leaving(struct session *s, int member, bool leaves);
+/* It is to stay for now, and session_out() returns it again. */
+void session_leave_later(struct session *s, int member);
 /* Between two steps: it ends, with success. session_regroup() must follow. */
 void session_let_go(struct session *s, int member);
 /* Whether it is there, with a stage or without, and is to stay. */

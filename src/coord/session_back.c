@@ -130,6 +130,8 @@ static void advance(struct session *s, int i)
 
 void session_look_for_lost(struct session *s)
 {
+	if (s->began)
+		session_bury_idle(s);
 	for (int i = 0; s->began && i < s->n; i++)
 		if (s->seat[i].buried && !s->seat[i].unwanted)
 			advance(s, i);

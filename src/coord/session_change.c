@@ -43,6 +43,12 @@ void session_set_leaving(struct session *s, int member, bool leaves)
 		s->seat[member].unwanted = false;
 }
 
+void session_leave_later(struct session *s, int member)
+{
+	s->seat[member].leaves = false;
+	s->seat[member].out = true;
+}
+
 static bool is_news(const struct session_seat *w)
 {
 	return (w->state == SEAT_LOST || w->state == SEAT_ABORTED) && !w->buried;
@@ -107,6 +113,13 @@ static void bury(struct session *s, int i, double patience)
 	if (w->seat.spec->kind != SEAT_THREAD)
 		seat_stop(&w->seat, patience, true);
 	crew_lose(&s->crew, i);
+}
+
+void session_bury_idle(struct session *s)
+{
+	for (int i = 0; i < s->n; i++)
+		if (is_news(&s->seat[i]) && (s->idle || crew_stage_of(&s->crew, i) < 0))
+			bury(s, i, s->seat[i].state == SEAT_ABORTED ? 3 : 0);
 }
 
 int session_order(struct session *s, int i, enum frame_kind kind, double seconds, struct err *e)

@@ -95,6 +95,8 @@ bool session_is_live(const struct session *s, int member);
 /* The error of the job after a member has failed. `cause` (MAY be NULL): the error in this process,
  * used when no worker caused it. */
 int session_blame(struct session *s, const struct err *cause, struct err *e);
+/* Those that are lost and had no work: nobody has to forget them before they are looked for. */
+void session_bury_idle(struct session *s);
 void session_mark_lost(struct session *s, int member, const struct err *why);
 /* A frame of the current epoch that has only a kind, within so many seconds. */
 int session_order(struct session *s, int member, enum frame_kind kind, double seconds,

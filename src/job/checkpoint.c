@@ -60,11 +60,13 @@ static int write_state(struct job *j, const struct train_state *s, uint64_t seri
 	if (s->scale.scale > 0)
 		buf_addf(&b, " \"loss_scale\": %.17g,\n \"loss_scale_good_steps\": %llu,\n",
 			 s->scale.scale, (unsigned long long)s->scale.good);
+	if (s->nonfinite)
+		buf_addf(&b, " \"nonfinite\": %llu,\n", (unsigned long long)s->nonfinite);
 	if (s->best_step && isfinite(s->best_loss))
-		buf_addf(&b,
-			 " \"best_loss\": %.17g,\n \"best_step\": %llu,\n \"evals_since_best\": "
-			 "%llu,\n",
-			 s->best_loss, (unsigned long long)s->best_step,
+		buf_addf(&b, " \"best_loss\": %.17g,\n \"best_step\": %llu,\n", s->best_loss,
+			 (unsigned long long)s->best_step);
+	if (s->best_step || s->evals_since_best)
+		buf_addf(&b, " \"evals_since_best\": %llu,\n",
 			 (unsigned long long)s->evals_since_best);
 	buf_addf(&b,
 		 " \"serial\": %llu,\n \"timed\": %s,\n"
@@ -189,15 +191,18 @@ static int read_scale(const json_t *doc, const char *path, struct loss_scale *s,
 	return 0;
 }
 
-/* Only runs that evaluate in training have one. */
+/* Only runs that evaluate in training have one; evaluations may have been without a best. */
 static int read_best(const json_t *doc, const char *path, struct train_state *s, struct err *e)
 {
 	int64_t step = 0, since = 0;
-	if (!json_object_get(doc, "best_step"))
+	const bool best = json_object_get(doc, "best_step");
+	if (!best && !json_object_get(doc, "evals_since_best"))
 		return 0;
-	TRY(json_need_int(doc, path, "best_step", 1, INT64_MAX, &step, e));
 	TRY(json_need_int(doc, path, "evals_since_best", 0, INT64_MAX, &since, e));
-	TRY(json_need_num(doc, path, "best_loss", -1e300, 1e300, &s->best_loss, e));
+	if (best) {
+		TRY(json_need_int(doc, path, "best_step", 1, INT64_MAX, &step, e));
+		TRY(json_need_num(doc, path, "best_loss", -1e300, 1e300, &s->best_loss, e));
+	}
 	s->best_step = (uint64_t)step;
 	s->evals_since_best = (uint64_t)since;
 	return 0;
@@ -233,7 +238,7 @@ static int read_counters(const json_t *doc, const char *path, struct train_state
 		      { "batch", offsetof(struct train_state, batch) },
 		      { "tokens", offsetof(struct train_state, tokens) },
 		      { "skipped", offsetof(struct train_state, skipped) } };
-	int64_t version = 0;
+	int64_t version = 0, nonfinite = 0;
 	TRY(json_need_int(doc, path, "version", 1, INT64_MAX, &version, e));
 	if (version > CHECKPOINT_VERSION)
 		return err_set(e, ERR_UNSUPPORTED,
@@ -244,6 +249,8 @@ static int read_counters(const json_t *doc, const char *path, struct train_state
 		TRY(json_need_int(doc, path, field[i].key, 0, INT64_MAX, &v, e));
 		memcpy((char *)s + field[i].offset, &v, sizeof v);
 	}
+	TRY(json_opt_int(doc, path, "nonfinite", 0, INT64_MAX, &nonfinite, e));
+	s->nonfinite = (uint64_t)nonfinite;
 	TRY(read_rules(doc, path, &s->rules, e));
 	TRY(read_best(doc, path, s, e));
 	return read_scale(doc, path, &s->scale, e);

@@ -38,6 +38,8 @@ struct train_state {
 	uint64_t epoch, batch; /* the next global batch */
 	uint64_t tokens;       /* ids that went through the model */
 	uint64_t skipped;      /* steps that were not finite */
+	/* of the last ones in a row, those that count towards max_nonfinite_steps */
+	uint64_t nonfinite;
 	struct loss_scale scale;
 	struct rules rules;
 	/* of the evaluations in training: the lowest loss, its step (0: there was none), and how

@@ -14,7 +14,7 @@ int record_write(const struct run_record *r, void *out, size_t cap, size_t *n_p,
 	struct wire_writer w = wire_write(out, cap);
 	const uint64_t count[] = { r->run,        s->step,      s->origin,           s->updates,
 				   s->epoch,      s->batch,     s->tokens,           s->skipped,
-				   s->scale.good, s->best_step, s->evals_since_best, r->nonfinite,
+				   s->scale.good, s->best_step, s->evals_since_best, s->nonfinite,
 				   l->tokens,     l->trained };
 	const double real[] = { s->scale.scale, s->best_loss, l->loss,    l->learning_rate,
 				l->grad_norm,   l->accuracy,  l->seconds, l->loss_scale,
@@ -69,7 +69,7 @@ int record_read(const void *p, size_t n, struct run_record *r, struct err *e)
 	uint64_t *const count[] = {
 		&r->run,        &s->step,      &s->origin,           &s->updates,
 		&s->epoch,      &s->batch,     &s->tokens,           &s->skipped,
-		&s->scale.good, &s->best_step, &s->evals_since_best, &r->nonfinite,
+		&s->scale.good, &s->best_step, &s->evals_since_best, &s->nonfinite,
 		&l->tokens,     &l->trained
 	};
 	double *const real[] = { &s->scale.scale, &s->best_loss, &l->loss,    &l->learning_rate,

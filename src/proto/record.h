@@ -34,7 +34,6 @@ enum { RECORD_FIELDS = 512 /* bytes at most, without passes */ };
 struct run_record {
 	uint64_t run;
 	struct train_state st; /* its `timed` is not in it */
-	uint64_t nonfinite;    /* steps in a row that were not finite */
 	enum dtype act;        /* of the job */
 	char job[HASH_HEX];    /* checkpoint_identity() */
 	/* what follows the step may not have been done: its line, evaluation, saving */

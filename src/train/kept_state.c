@@ -58,7 +58,6 @@ static int take(struct trainer *t, const struct buf *record, bool *taken_p, stru
 	if (!*taken_p)
 		return 0;
 	t->st = r.st;
-	t->nonfinite_run = r.nonfinite;
 	t->job->opt.act = r.act;
 	t->job->resumed_act = true;
 	t->owed = r.owed ? r.st.step : 0;
@@ -155,13 +154,12 @@ struct record_line kept_state_line_of(const struct train_step *s)
 				     .right = s->rewards.accuracy };
 }
 
-int kept_state_record(struct trainer *t, const struct train_state *st, uint64_t nonfinite,
+int kept_state_record(struct trainer *t, const struct train_state *st,
 		      const struct record_line *owed, struct err *e)
 {
 	const struct job *j = t->job;
 	struct run_record r = { .run = t->saver.folder.run,
 				.st = *st,
-				.nonfinite = nonfinite,
 				.act = j->opt.act,
 				.owed = owed != NULL,
 				.pass = j->pass,
@@ -181,8 +179,17 @@ int kept_state_record(struct trainer *t, const struct train_state *st, uint64_t 
 int kept_state_sent(struct trainer *t, struct err *e)
 {
 	const bool owed = t->owed && t->owed == t->st.step;
-	TRY(kept_state_record(t, &t->st, t->nonfinite_run, owed ? &t->line : NULL, e));
+	TRY(kept_state_record(t, &t->st, owed ? &t->line : NULL, e));
 	return t->record.n ? session_send_record(t->ses, t->record.p, t->record.n, e) : 0;
+}
+
+bool kept_state_unsaved(const struct trainer *t)
+{
+	const uint64_t every = t->job->save_every, step = t->st.step;
+	return t->kept && t->saved == UINT64_MAX && step == t->set.st.step &&
+	       step != step_of(t->saver.newest) &&
+	       ((every && step % every == 0) ||
+		(t->cfg->load_best_model_at_end && t->st.best_step == step));
 }
 
 int kept_state_line(struct trainer *t, struct err *e)

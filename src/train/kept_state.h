@@ -19,11 +19,14 @@ int kept_state_begin(struct trainer *t, struct session *ses, const char *resume,
 int kept_state_else(struct trainer *t, const char *resume, struct err *e);
 /* The record of a state into t->record. `owed`: the line of its step, which is not written yet, nor
  * is what follows done; NULL: it is. Empty where nobody keeps a state. */
-int kept_state_record(struct trainer *t, const struct train_state *st, uint64_t nonfinite,
+int kept_state_record(struct trainer *t, const struct train_state *st,
 		      const struct record_line *owed, struct err *e);
 struct record_line kept_state_line_of(const struct train_step *s);
 /* The workers have got the state t->st, or what followed its step is done. */
 int kept_state_sent(struct trainer *t, struct err *e);
+/* Whether the run has begun with such a state, and the checkpoint that was due after its step is
+ * not on disk: the coordinator ended before it was. */
+bool kept_state_unsaved(const struct trainer *t);
 /* The line of the step after which the run goes on, when it was not written. */
 int kept_state_line(struct trainer *t, struct err *e);
 

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
-void nonfinite_find(const struct rounds *p, const struct placement *pl, uint64_t step, char *out,
-		    size_t cap)
+static void find(const struct rounds *p, const struct placement *pl, uint64_t step, char *out,
+		 size_t cap)
 {
 	const unsigned long long at = step;
 	for (uint32_t i = 0; i < p->microbatches; i++)
@@ -24,4 +24,13 @@ void nonfinite_find(const struct rounds *p, const struct placement *pl, uint64_t
 			return;
 		}
 	snprintf(out, cap, "the gradient norm in step %llu", at);
+}
+
+void nonfinite_note(struct trainer *t, uint64_t step)
+{
+	if (!t->st.nonfinite)
+		find(&t->rounds, t->place, step, t->nonfinite, sizeof t->nonfinite);
+	else if (!t->nonfinite[0]) /* before this process went on with the run */
+		snprintf(t->nonfinite, sizeof t->nonfinite, "step %llu",
+			 (unsigned long long)(step - t->st.nonfinite));
 }

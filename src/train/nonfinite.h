@@ -3,11 +3,10 @@
 #ifndef HS_TRAIN_NONFINITE_H
 #define HS_TRAIN_NONFINITE_H
 
-#include "job/placement.h"
-#include "train/round.h"
+#include "train/trainer.h"
 
-/* For a message: "the loss of microbatch 3 in step 7, at stage 1". */
-void nonfinite_find(const struct rounds *p, const struct placement *pl, uint64_t step, char *out,
-		    size_t cap);
+/* Such as "the loss of microbatch 3 in step 7, at stage 1", into t->nonfinite: of the first in a
+ * row. The step is not in t->st yet. */
+void nonfinite_note(struct trainer *t, uint64_t step);
 
 #endif

@@ -6,14 +6,14 @@
 
 struct outcome outcome_of(const struct trainer *t, const struct train_step *s)
 {
-	struct outcome o = { .st = t->st, .nonfinite = t->nonfinite_run };
+	struct outcome o = { .st = t->st };
 	struct train_state *st = &o.st;
 	o.overflow = st->scale.scale > 0 && loss_scale_update(&st->scale, !s->skipped) &&
 		     isfinite(s->loss);
 	if (!s->skipped)
-		o.nonfinite = 0;
+		st->nonfinite = 0;
 	else
-		o.nonfinite += !o.overflow;
+		st->nonfinite += !o.overflow;
 	st->updates += !s->skipped;
 	st->skipped += s->skipped;
 	st->tokens += s->tokens;

@@ -8,7 +8,6 @@
 /* What a step makes of t->st, if it is applied everywhere. */
 struct outcome {
 	struct train_state st;
-	uint64_t nonfinite;
 	bool overflow; /* beyond float16's range: no sign of bad data or learning rate */
 };
 struct outcome outcome_of(const struct trainer *t, const struct train_step *s);

@@ -46,6 +46,8 @@ static int read_set(struct trainer *t, struct err *e)
 		TRY(checkpoint_read(t->job, newest, t->o->allow_changes, &st, e));
 	else if (with)
 		TRY(job_begin(t->job, e));
+	if (newest && st.step == t->set.st.step)
+		st = t->set.st; /* an evaluation may have followed its checkpoint */
 	log_info("no snapshot is whole: going back to %s", newest ? newest : "the beginning");
 	st.origin = session_epoch(t->ses);
 	t->set.st = st;
@@ -59,7 +61,6 @@ static int go_back(struct trainer *t, struct err *e)
 	if (!t->set.whole)
 		TRY(read_set(t, e));
 	t->st = t->set.st;
-	t->nonfinite_run = 0;
 	t->snapshots.at = t->st.step;
 	t->snapshots.last = clock_now();
 	if (!t->set.start) {
@@ -75,7 +76,7 @@ static int go_back(struct trainer *t, struct err *e)
 static void keep_set(struct trainer *t)
 {
 	struct err e = { 0 };
-	if (!t->set.whole || t->set.start || t->set.st.step == t->saved)
+	if (!t->set.whole || t->set.start || (t->set.st.step == t->saved && !t->saver.failed))
 		return;
 	t->st = t->set.st;
 	if (saver_save(&t->saver, &t->set.st, SAVE_STEP, clock_now(), &e) < 0)
@@ -265,7 +266,8 @@ static int let_go(struct trainer *t, int member, struct err *e)
 	struct recovery r = begin(t, "left");
 	buf_addf(&r.who, "'%s' has left", id);
 	rc = train_collect(t, e);
-	if (rc < 0) {
+	if (rc < 0) { /* another one is lost: this one is asked again when that is made good */
+		session_leave_later(t->ses, member);
 		buf_release(&r.who);
 		return rc;
 	}

@@ -76,7 +76,7 @@ static int apply(struct trainer *t, struct train_step *s, struct step_message *m
 {
 	s->seconds = clock_seconds(clock_now() - begin);
 	const struct record_line line = kept_state_line_of(s);
-	TRY(kept_state_record(t, &o->st, o->nonfinite, &line, e));
+	TRY(kept_state_record(t, &o->st, &line, e));
 	m->record = t->record.p;
 	m->nrecord = t->record.n;
 	TRY(round_step(&t->rounds, m, e));
@@ -135,9 +135,8 @@ static int one_step(struct trainer *t, struct err *e)
 				  .lr = s.learning_rate };
 	const struct outcome o = outcome_of(t, &s);
 	TRY(apply(t, &s, &m, &o, begin, e));
-	if (s.skipped && !o.overflow && !t->nonfinite_run)
-		nonfinite_find(&t->rounds, t->place, s.step, t->nonfinite, sizeof t->nonfinite);
-	t->nonfinite_run = o.nonfinite;
+	if (s.skipped && !o.overflow)
+		nonfinite_note(t, s.step);
 	t->st = o.st;
 	t->fruitless = 0;
 	s.epoch = (double)t->st.epoch +
@@ -158,12 +157,12 @@ static int one_step(struct trainer *t, struct err *e)
 	t->r.last_loss = s.loss;
 	if (t->sink->step)
 		TRY(t->sink->step(t->sink->ctx, &s, e));
-	if (t->nonfinite_run && (int64_t)t->nonfinite_run >= c->max_nonfinite_steps)
+	if (t->st.nonfinite && (int64_t)t->st.nonfinite >= c->max_nonfinite_steps)
 		return err_set(e, ERR_INPUT,
 			       "%llu steps in a row were not finite, beginning with %s: lower "
 			       "learning_rate, or look at the data "
 			       "there (max_nonfinite_steps)",
-			       (unsigned long long)t->nonfinite_run, t->nonfinite);
+			       (unsigned long long)t->st.nonfinite, t->nonfinite);
 	return 0;
 }
 
@@ -179,6 +178,15 @@ static int save(struct trainer *t, enum save_kind kind, struct err *e)
 
 /* ---- the run ---- */
 
+/* What an evaluation says counts also where the run goes back to the state that was evaluated. */
+static bool note(struct trainer *t)
+{
+	const bool better = evaluation_note(&t->st, t->r.val_after);
+	if (t->set.st.step == t->st.step)
+		t->set.st = t->st;
+	return better;
+}
+
 static bool due(uint64_t every, uint64_t step) { return every > 0 && step % every == 0; }
 
 /* What follows a step: evaluation, samples, saving. */
@@ -188,7 +196,7 @@ static int after_step(struct trainer *t, struct err *e)
 	bool better = false, told = false, now;
 	if (has_val(t) && due(t->job->eval_every, t->st.step)) {
 		TRY(evaluate(t, &t->r.val_after, e));
-		better = evaluation_note(&t->st, t->r.val_after);
+		better = note(t);
 		t->evaluated = t->st.step;
 		told = true;
 	}
@@ -213,6 +221,8 @@ static int loop(struct trainer *t, struct err *e)
 	const int64_t patience = c->early_stopping_patience;
 	if (t->owed && t->owed == t->st.step)
 		TRY(after_step(t, e));
+	else if (kept_state_unsaved(t))
+		TRY(save(t, SAVE_STEP, e));
 	while (t->st.step < t->job->total_steps && !evaluation_stops(&t->st, patience) &&
 	       !out_of_time(t) && !stopping(t)) {
 		TRY(recover_members(t, e));
@@ -230,7 +240,7 @@ static int loop(struct trainer *t, struct err *e)
 		TRY(evaluate(t, &t->r.val_after, e));
 		t->evaluated = t->st.step;
 		if (t->job->eval_every)
-			evaluation_note(&t->st, t->r.val_after);
+			note(t);
 	}
 	t->r.best = t->st.best_step;
 	t->set.whole &= !(c->load_best_model_at_end && t->st.best_step); /* its arrays are used */
@@ -266,6 +276,7 @@ static int first_plan(struct trainer *t, bool resume, struct err *e)
 	if (rc >= 0 && state)
 		rc = kept_state_sent(t, e);
 	for (;; rc = 0) {
+		session_until(t->ses, t->o->stop, "the reference was computed");
 		if (rc >= 0 && !state)
 			rc = beforehand(t, e); /* a worker was lost meanwhile */
 		session_until(t->ses, t->o->stop, "the model was evaluated, before the first step");

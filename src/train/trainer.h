@@ -47,13 +47,12 @@ struct trainer {
 	struct record_line line;
 	struct saver saver;
 	struct rounds rounds;
-	struct prior prior;     /* the reference of preferences, where it is known (beforehand.h) */
-	uint64_t nonfinite_run; /* skipped steps in a row */
-	char nonfinite[256];    /* where the run of them began */
-	double recent[RECENT];  /* seconds of the last steps, in turn */
-	bool fresh;             /* the next step is the first one with its plan */
-	double first_step;      /* seconds of the longest of those; 0: there was none */
-	double rate;            /* seconds per token, smoothed, for the ETA */
+	struct prior prior;    /* the reference of preferences, where it is known (beforehand.h) */
+	char nonfinite[256];   /* where the steps in a row that were not finite began */
+	double recent[RECENT]; /* seconds of the last steps, in turn */
+	bool fresh;            /* the next step is the first one with its plan */
+	double first_step;     /* seconds of the longest of those; 0: there was none */
+	double rate;           /* seconds per token, smoothed, for the ETA */
 	int64_t began;
 	bool told_leaving;
 	/* of the run: the step of the last checkpoint, and of the last evaluation in training */
