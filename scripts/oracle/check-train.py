@@ -98,12 +98,14 @@ def first_a(seed, name, shape):
 
 
 def rate(c, s, steps):
+    """The rule of src/optim/optim.h: the first step behind the warm-up has the full rate."""
     base, w, r = c["learning_rate"], c["warmup_steps"], c.get("cosine_min_lr_ratio")
     if s <= w:
         return base * s / w
+    at = (s - 1 - w) / (steps - w)
     if c["lr_scheduler"] == "cosine":
-        return base * (r + (1 - r) * 0.5 * (1 + math.cos(math.pi * (s - w) / (steps - w))))
-    return base * (steps - s + 1) / (steps - w + 1) if c["lr_scheduler"] == "linear" else base
+        return base * (r + (1 - r) * 0.5 * (1 + math.cos(math.pi * at)))
+    return base * (1 - at) if c["lr_scheduler"] == "linear" else base
 
 
 def reference(c, model_path, steps, data):

@@ -279,6 +279,12 @@ static int f_sum(struct jx *x, struct jval v, const struct jargs *a, struct jval
 	return 0;
 }
 
+/* What map and select go over: nothing where the value counts as false, as jinja2's `if seq:`. */
+static int items_if_any(struct jx *x, struct jval v, struct jlist **l_p)
+{
+	return jx_items(x, jx_true(v) ? v : (struct jval){ .k = J_UNDEF }, l_p);
+}
+
 static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval *v_p)
 {
 	struct jval path, other = J_NOTHING, k;
@@ -298,7 +304,7 @@ static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval
 		TRY(jx_args_check(x, a, "map", 0, "attribute default"));
 	}
 	TRY(jl_new(x, v_p));
-	TRY(jx_items(x, v, &l));
+	TRY(items_if_any(x, v, &l));
 	for (size_t i = 0; i < l->n; i++) {
 		if (has_path) {
 			TRY(jx_path(x, l->v[i], path, &k));
@@ -329,7 +335,7 @@ static int f_select(struct jx *x, struct jval v, const struct jargs *a, bool kee
 		return x->e->code;
 	struct jargs more = rest(a, attr + 1u);
 	TRY(jl_new(x, v_p));
-	TRY(jx_items(x, v, &l));
+	TRY(items_if_any(x, v, &l));
 	TRY(jx_tick(x, test ? 2 * l->n : l->n / 4));
 	for (size_t i = 0; i < l->n; i++) {
 		bool yes;
