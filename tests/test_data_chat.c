@@ -463,6 +463,39 @@ static void test_jinja_trained(void **state)
 		"{{ messages[0].role ~ '\n' }}{% for m in messages %}{{ m.content + '<|im_end|>' }}"
 		"{% endfor %}",
 		begins, 2, "assistant\n[first<|im_end|>second<|im_end|>]");
+	/* one that it can open, in another way than it begins */
+	check_jinja("{% for m in messages %}{{ (bos_token if loop.first else '') + "
+		    "'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}{% endfor %}{{ "
+		    "'<|im_start|>assistant\n' if add_generation_prompt else '' }}",
+		    begins, 2,
+		    "<s><|im_start|>assistant\n[first<|im_end|>]<|im_start|>assistant\n"
+		    "[second<|im_end|>]");
+	/* the last turn ends in another way than earlier ones: gpt-oss */
+	check_jinja("{% for m in messages %}{{ '<|im_start|>' + m.role + '<|start_header_id|>' + "
+		    "m.content + ('<|eot_id|>' if loop.last and m.role == 'assistant' and not "
+		    "add_generation_prompt else '<|im_end|>') }}{% endfor %}{{ "
+		    "'<|im_start|>assistant' if add_generation_prompt else '' }}",
+		    two, 5,
+		    "<|im_start|>system<|start_header_id|>S<|im_end|><|im_start|>user"
+		    "<|start_header_id|>One<|im_end|><|im_start|>assistant[<|start_header_id|>1"
+		    "<|im_end|>]<|im_start|>user<|start_header_id|>Two<|im_end|><|im_start|>"
+		    "assistant[<|start_header_id|> 2 <|eot_id|>]");
+	/* and where only the last one has an end, the next turn's opening is none */
+	check_jinja("{% for m in messages %}{{ '<|im_start|>' + m.role + '<|im_end|>' + m.content "
+		    "}}{% endfor %}{{ '<|im_start|>assistant<|im_end|>' if add_generation_prompt "
+		    "else '<|eot_id|>' }}",
+		    two, 5,
+		    "<|im_start|>system<|im_end|>S<|im_start|>user<|im_end|>One<|im_start|>"
+		    "assistant<|im_end|>[1]<|im_start|>user<|im_end|>Two<|im_start|>assistant"
+		    "<|im_end|>[ 2 <|eot_id|>]");
+	/* a call has an end of its own before that of the turn: LFM2 */
+	check_jinja("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + ('[INST]' + "
+		    "m.content + '[/INST]' if m.content == '1' else m.content) + '<|im_end|>' }}"
+		    "{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt else '' }}",
+		    two, 5,
+		    "<|im_start|>system\nS<|im_end|><|im_start|>user\nOne<|im_end|><|im_start|>"
+		    "assistant\n[[INST]1[/INST]<|im_end|>]<|im_start|>user\nTwo<|im_end|>"
+		    "<|im_start|>assistant\n[ 2 <|im_end|>]");
 	check_jinja("{% for m in messages[::-1] %}{{ m.role + m.content }}{% endfor %}", last, 4,
 		    "writes the turns before turn 4 in another way");
 	/* the numbers count down, so the turns before an answer are others without it */

@@ -300,7 +300,10 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 		*begin_p = p[i].begin < p[i].end ? p[i].begin : 0;
 		return 0;
 	}
-	if (rc >= 0 && !all) { /* it may open the answer in a way that whole answers do not have */
+	if (rc >= 0 && !all && !i) { /* nothing is before the answer that tells where it begins */
+		same = p[i].begin;
+		all = p[i].begin < p[i].end;
+	} else if (rc >= 0 && !all) { /* it may open the answer as whole answers do not begin */
 		rc = same_start(k, i, false, &x->text, &bare, &bare_all, e);
 		all = bare_all;
 	}
@@ -321,8 +324,9 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 	return open_place(k, i, &x->text, before, p[i].begin, begin_p, e);
 }
 
-/* The end of the token that ends the turn, in [from, to); else `from`. */
-static size_t turn_end(const struct own *o, const struct buf *text, size_t from, size_t to)
+/* The first token that ends turns in [from, to): its end, and where it begins; else `from`. */
+static size_t first_end(const struct own *o, const struct buf *text, size_t from, size_t to,
+			size_t *at_p)
 {
 	const char *first = NULL;
 	size_t end = from;
@@ -334,7 +338,32 @@ static size_t turn_end(const struct own *o, const struct buf *text, size_t from,
 			end = (size_t)(at - text->p) + n;
 		}
 	}
+	*at_p = first ? (size_t)(first - text->p) : from;
 	return end;
+}
+
+/* The end of the token that ends the turn, in [from, to); else `from`. Behind the end of a call
+ * there may be that of its turn (LFM2: `<|tool_call_end|><|im_end|>`). */
+static size_t turn_end(const struct own *o, const struct buf *text, size_t from, size_t to)
+{
+	const char *stop = o->t.stop[0];
+	size_t at, end = first_end(o, text, from, to, &at), n = stop ? strlen(stop) : 0;
+	const bool two = n && end > from && n <= to - end && !memcmp(text->p + end, stop, n);
+	return two && (n != end - at || memcmp(text->p + at, stop, n)) ? end + n : end;
+}
+
+/* The same where the last turn of a conversation ends in another way than an earlier one, and the
+ * two ways are alike before `same` (gpt-oss: `<|return|>`, `<|end|>`). The token that ends the
+ * earlier one stands right before the token that opens the next turn. */
+static size_t other_end(const struct own *o, const struct buf *text, size_t from, size_t same,
+			size_t to)
+{
+	size_t at, end = first_end(o, text, from, to, &at), next, open = end;
+	if (end <= same || at >= same || first_end(o, text, end, to, &next) == end)
+		return from;
+	while (open < next && strchr(" \t\r\n", text->p[open]))
+		open++;
+	return open == next ? end : from;
 }
 
 /* Where the last text of message i, which begins at `begin`, before `limit` ends; 0: there is none.
@@ -362,7 +391,7 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 		   const size_t *least_after, struct place *out, struct err *e)
 {
 	bool there = p[i].begin < p[i].end, all;
-	size_t limit = x->text.n, same;
+	size_t limit = x->text.n, same, next;
 	out->begin = p[i].begin;
 	if (msg[i].role == CHAT_ASSISTANT)
 		TRY(answer_begin(k, x, p, before, i, &out->begin, e));
@@ -372,6 +401,7 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 	for (size_t m = i + 1; m < n && least_after[m] < limit; m++)
 		if (p[m].begin >= least && p[m].begin < limit)
 			limit = p[m].begin;
+	next = limit;
 	if (i + 1 < n) {
 		int rc = same_start(k, i + 1, false, &x->text, &same, &all, e);
 		if (rc == ERR_NOMEM)
@@ -383,7 +413,10 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 	}
 	/* a later turn may repeat something of it: the name of the tool that was called */
 	out->end = there ? last_before(x, i, p[i].begin, limit) : out->begin;
-	out->end = turn_end(k->own, &x->text, out->end, limit);
+	same = out->end;
+	out->end = turn_end(k->own, &x->text, same, limit);
+	if (out->end == same && limit < next)
+		out->end = other_end(k->own, &x->text, same, limit, next);
 	return 0;
 }
 
