@@ -7,9 +7,12 @@
  * example's. */
 #include "base/err.h"
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/mem.h"
+#include "file/atomic.h"
 #include "file/model_file.h"
 #include "file/peft.h"
+#include "job/checkpoint_check.h"
 #include "support/long.h"
 #include "support/tiny.h"
 #include "train/train.h"
@@ -218,6 +221,58 @@ static void evaluated_apart(void **state)
 	assert_true(fabs((double)chosen - want->chosen) < 1e-5);
 	assert_true(fabs((double)rejected - want->rejected) < 1e-5);
 	assert_true(want->chosen != 0);
+	tiny_remove(&t);
+}
+
+/* As in TRL, the adapter's inputs are not dropped where preferences are learned. A run that began
+ * when they were goes on so. */
+static void preferences_drop_nothing(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record plain = { 0 }, drop = { 0 }, first = { .stop_after = 2 }, rest = { 0 };
+	struct err e = { 0 };
+	char data[500], path[600];
+	size_t n;
+	tiny_make(&t, LAYERS, 40);
+	tiny_preferences(&t, PREFER_PAIRS);
+	snprintf(data, sizeof data,
+		 "datasets=[{path: %s/preferences.jsonl, type: "
+		 "passthrough.default}]",
+		 t.dir);
+	const char *how[] = {
+		"rl=dpo", "max_steps=4", "val_set_size=0", data, "sequence_len=128", NULL,
+		NULL,     NULL
+	};
+	struct config *c = tiny_config(&t, "plain", how);
+	train(c, NULL, &plain);
+	config_free(c);
+	how[5] = "lora_dropout=0.5";
+	c = tiny_config(&t, "drop", how);
+	train(c, NULL, &drop);
+	config_free(c);
+	for (size_t i = 0; i < 4; i++)
+		assert_true(drop.loss[i] == plain.loss[i]);
+	c = tiny_config(&t, "old", how);
+	train(c, NULL, &first);
+	config_free(c);
+	char *text = tiny_read(&t, "old/checkpoints/step-000002/trainer_state.json", &n),
+	     *rule = memmem(text, n, "\"dropout\": 3", 12),
+	     *seal = memmem(text, n, ",\n \"hash\"", 9);
+	assert_true(rule && seal);
+	rule[strlen("\"dropout\": ")] = '2';
+	struct buf b = BUF_INIT;
+	buf_add(&b, text, (size_t)(seal - text));
+	checkpoint_seal(&b);
+	snprintf(path, sizeof path, "%s/old/checkpoints/step-000002/trainer_state.json", t.dir);
+	assert_true(atomic_write_file(path, b.p, b.n, &e) >= 0);
+	buf_release(&b);
+	mem_free(text);
+	how[6] = "resume_from_checkpoint=latest";
+	c = tiny_config(&t, "old", how);
+	train(c, NULL, &rest);
+	config_free(c);
+	assert_true(rest.n == 2 && rest.loss[0] != plain.loss[2]);
 	tiny_remove(&t);
 }
 
@@ -646,6 +701,7 @@ int main(void)
 					    cmocka_unit_test(evaluated_by_dataset),
 					    cmocka_unit_test(copies_of_a_tied_head),
 					    cmocka_unit_test(evaluated_apart),
+					    cmocka_unit_test(preferences_drop_nothing),
 					    cmocka_unit_test(evaluated_on_other_data),
 					    cmocka_unit_test(times_in_an_epoch),
 					    cmocka_unit_test(an_adapter_to_begin_with) };

@@ -63,7 +63,7 @@ CASES = {
         dict(LORA, lr_scheduler="constant", peft_use_dora=True, weight_decay=2.0),
         dict(lr_scheduler_type="constant"),
     ),
-    "dora, LoRA+": (
+    "dora, LoRA+!": (
         dict(LORA, lr_scheduler="cosine", peft_use_dora=True, weight_decay=0.0)
         | dict(loraplus_lr_ratio=16, learning_rate=5e-4),
         dict(lr_scheduler_type="cosine"),
@@ -89,11 +89,34 @@ CASES = {
         dict(LORA, lr_scheduler="constant", optimizer="lion", learning_rate=1e-4),
         dict(lr_scheduler_type="constant", optim="lion_32bit"),
     ),
+    "adamw_8bit": (
+        dict(LORA, lora_r=96, lr_scheduler="constant", optimizer="adamw_8bit"),
+        dict(lr_scheduler_type="constant", optim="adamw_bnb_8bit"),
+    ),
+    "adamw_8bit, all parameters": (
+        dict(lr_scheduler="constant", optimizer="adamw_8bit"),
+        dict(lr_scheduler_type="constant", optim="adamw_bnb_8bit"),
+    ),
     "stable, then down": (
         dict(LORA, lr_scheduler="warmup_stable_decay", lr_decay_ratio=0.5),
         dict(lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs=dict(num_decay_steps=4)),
     ),
 }
+
+
+def nearest_codes():
+    """bitsandbytes on a CPU searches codes roughly; on a card it takes the nearest, as we do."""
+    from bitsandbytes.backends.cpu import ops
+
+    def nearest(x, table, tops, out, size):
+        flat = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % size)).reshape(-1, size)
+        top = flat.abs().max(1).values
+        tops.copy_(top)
+        borders = (table[1:] + table[:-1]) * 0.5
+        found = torch.searchsorted(borders, (flat / top[:, None]).contiguous())
+        out.copy_(found.flatten()[: x.numel()].reshape(x.shape).to(torch.uint8))
+
+    ops._quant_blockwise_fp32_direct = nearest
 
 
 class Rows(torch.utils.data.Dataset):
@@ -231,6 +254,7 @@ def main():
     a.add_argument("case", nargs="*", help="of these only")
     o = a.parse_args()
     transformers.logging.set_verbosity_error()
+    nearest_codes()
     good = True
     with tempfile.TemporaryDirectory() as tmp:
         data, val = (os.path.join(tmp, f"{name}.jsonl") for name in ("data", "val"))

@@ -90,7 +90,7 @@ static const struct opt rows[] = {
 	POS(lora_alpha, "16",
 	    "scale of the adapter: its output is multiplied by lora_alpha / lora_r"),
 	{ FIELD(lora_dropout), .kind = OPT_FLOAT, .def = "0", .lo = 0, .hi = 0.95,
-	  .help = "share of the adapter's inputs dropped in training" },
+	  .help = "share of the adapter's inputs dropped in training; no effect with rl" },
 	LIST(lora_target_modules, "q_proj,v_proj", "A,B,...",
 	     "linear layers that get an adapter, by name: q_proj, k_proj, v_proj, o_proj, "
 	     "gate_proj, up_proj, down_proj (Phi: qkv_proj, o_proj, gate_up_proj, down_proj; GLM: "
@@ -100,7 +100,9 @@ static const struct opt rows[] = {
 	     "them"),
 	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
 	NUM(loraplus_lr_ratio, "0", 0, 1e6,
-	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A; 0: the same"),
+	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A (and of all "
+	    "else "
+	    "that is trained); 0: the same"),
 	BOOL(peft_use_dora, "false",
 	     "DoRA: a trained magnitude for each output of a module, the adapter turns the weight; "
 	     "dropout is of the adapter's input alone"),
@@ -172,7 +174,8 @@ static const struct opt rows[] = {
 	  .hi = 10, .help = "the highest learning rate, reached after the warm-up" },
 	NAME(lr_scheduler, &names_curve, "cosine", "how the learning rate falls after the warm-up"),
 	INT(warmup_steps, "0", 0, 1e9, "steps in which the learning rate rises to its full value"),
-	NUM(warmup_ratio, "0", 0, 1, "the same as a share of all steps; only one of the two"),
+	NUM(warmup_ratio, "0", 0, 1,
+	    "the same as a share of all steps, rounded down; only one of the two"),
 	NUM(cosine_min_lr_ratio, "0", 0, 1, "where the cosine ends, as a share of learning_rate"),
 	NUM(lr_min_ratio, "0", 0, 1,
 	    "where polynomial and warmup_stable_decay end, as a share of learning_rate"),
@@ -188,7 +191,10 @@ static const struct opt rows[] = {
 	  .help = "decay of the second moment" },
 	{ FIELD(adam_epsilon), .kind = OPT_FLOAT, .def = "1e-08", .lo = 0, .lo_open = true, .hi = 1,
 	  .help = "added to the root of the second moment" },
-	NUM(weight_decay, "0", 0, 10, "decoupled weight decay"),
+	NUM(weight_decay, "0", 0, 10,
+	    "decoupled weight decay (of sgd: L2) of matrices; norms, biases and DoRA's magnitudes "
+	    "have "
+	    "none"),
 	NUM(momentum, "0", 0, 0.999999, "momentum of sgd and muon"),
 	NUM(max_grad_norm, "1", 0, OPT_MAX,
 	    "gradients are scaled down to this norm over all parameters; 0: never"),

@@ -24,13 +24,14 @@ enum { CHECKPOINT_VERSION = 2 };
  *   dropout  (and other noise) 1: keyed by (seed, step, microbatch, layer, site)
  *            2: by (seed, step, row in the global batch, offset in the row, layer, site), whatever
  *               the passes
+ *            3: the same, and adapters drop nothing where preferences are learned
  *   reduce   1, 2: `fast`, `exact` of sched/sum.h
  *   lr       1: the curve's first step follows the warm-up's last, its last step has its end
  *            2: as lr_at() says in optim.h */
 struct rules {
 	int dropout, reduce, lr;
 };
-#define RULES_NOW ((struct rules){ .dropout = 2, .reduce = SUM_EXACT, .lr = 2 })
+#define RULES_NOW ((struct rules){ .dropout = 3, .reduce = SUM_EXACT, .lr = 2 })
 
 struct train_state {
 	uint64_t step;         /* steps done, skipped ones included */
