@@ -149,6 +149,8 @@ static void take_one(struct session *s, int i, struct session_event *ev)
 			session_mark_lost(s, i, &why);
 			break;
 		}
+		if (f.kind != FRAME_PROGRESS)
+			w->heard = clock_now();
 		if (f.epoch > s->epoch) {
 			err_set(&why, ERR_PROTOCOL, "%s of epoch %llu in epoch %llu",
 				frame_name(f.kind), (unsigned long long)f.epoch,

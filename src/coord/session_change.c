@@ -163,20 +163,26 @@ static int send_forget(struct session *s, int i, struct err *e)
 	return 0;
 }
 
-/* Who has not answered FORGET until now is not asked again. */
-static void give_up_on_silent(struct session *s)
+/* Who has not answered FORGET until now is not asked again; but one that still sends what it was
+ * asked for before, such as its part of the state, is waited for. */
+static void give_up_on_silent(struct session *s, int64_t began)
 {
 	struct err why = { 0 };
+	const int64_t now = clock_now();
+	const bool late = clock_seconds(now - began) > s->patience.silent;
 	err_set(&why, ERR_NET, "it is connected but did not answer for %.3g s (stall_timeout)",
 		s->patience.stall);
-	for (int i = 0; i < s->n; i++)
-		if (s->state[i].state == MEMBER_ASKED)
+	for (int i = 0; i < s->n; i++) {
+		const int64_t last = s->seat[i].heard > began ? s->seat[i].heard : began;
+		if (s->state[i].state == MEMBER_ASKED &&
+		    (late || clock_seconds(now - last) > s->patience.stall))
 			session_mark_lost(s, i, &why);
+	}
 }
 
 static int await_forgot(struct session *s, struct err *e)
 {
-	const int64_t deadline = net_in(s->patience.stall);
+	const int64_t began = clock_now();
 	while (s->members.phase == CREW_GATHERS) {
 		struct session_event ev;
 		session_next(s, net_in(look_every), &ev);
@@ -186,8 +192,7 @@ static int await_forgot(struct session *s, struct err *e)
 			net_msg_release(&ev.msg);
 		}
 		TRY(session_interrupted(s, e));
-		if (clock_now() > deadline)
-			give_up_on_silent(s);
+		give_up_on_silent(s, began);
 	}
 	return 0;
 }

@@ -52,6 +52,7 @@ struct session_seat {
 	int64_t asked;            /* when STEP was sent to it */
 	struct progress progress; /* its last state */
 	int64_t advanced;         /* when it last advanced */
+	int64_t heard;            /* when its last message came, but PROGRESS; of any epoch */
 	struct weights_out *weights;
 };
 
