@@ -164,19 +164,23 @@ static int send_forget(struct session *s, int i, struct err *e)
 }
 
 /* Who has not answered FORGET until now is not asked again; but one that still sends what it was
- * asked for before, such as its part of the state, is waited for. */
+ * asked for before, such as its part of the state, is waited for. One that loads its layers has as
+ * long as it would have had without a change. */
 static void give_up_on_silent(struct session *s, int64_t began)
 {
-	struct err why = { 0 };
 	const int64_t now = clock_now();
 	const bool late = clock_seconds(now - began) > s->patience.silent;
-	err_set(&why, ERR_NET, "it is connected but did not answer for %.3g s (stall_timeout)",
-		s->patience.stall);
 	for (int i = 0; i < s->n; i++) {
-		const int64_t last = s->seat[i].heard > began ? s->seat[i].heard : began;
-		if (s->state[i].state == MEMBER_ASKED &&
-		    (late || clock_seconds(now - last) > s->patience.stall))
-			session_mark_lost(s, i, &why);
+		const struct session_seat *w = &s->seat[i];
+		const double limit = w->loads ? s->patience.silent : s->patience.stall;
+		const int64_t last = w->heard > began ? w->heard : began;
+		struct err why = { 0 };
+		if (s->state[i].state != MEMBER_ASKED ||
+		    (!late && clock_seconds(now - last) <= limit))
+			continue;
+		err_set(&why, ERR_NET,
+			"it is connected but did not answer for %.3g s (stall_timeout)", limit);
+		session_mark_lost(s, i, &why);
 	}
 }
 
@@ -228,6 +232,8 @@ int session_regroup(struct session *s, struct err *e)
 {
 	struct membership_action a;
 	for (int i = 0; i < s->n; i++) {
+		s->seat[i].loads =
+			s->members.phase == CREW_PREPARES && s->state[i].state == MEMBER_PLANNED;
 		s->seat[i].broken = false;
 		weights_out_close(s->seat[i].weights);
 		s->seat[i].weights = NULL;

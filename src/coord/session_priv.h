@@ -44,6 +44,7 @@ struct session_seat {
 	int lost;        /* and the number of the other one, plus one; 0: not known */
 	bool made;       /* its links had been made before */
 	bool saved;      /* it has sent all of its state */
+	bool loads;      /* it had a plan and was not ready when the members were to change */
 	/* Of one that came back: whether no plan had it since; when the members changed for it, and
 	 * its first step since; 0: not yet. And until when it is not taken back again */
 	bool fresh;
