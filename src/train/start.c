@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "coord/join.h"
 #include "crew/run_passes.h"
 #include "survey/profiler.h"
@@ -244,4 +245,14 @@ int start_info(struct trainer *t, const char *resume, struct train_info *i_p, st
 				    caps,
 				    t->planned ? &t->job_plan : NULL };
 	return 0;
+}
+
+void start_noise(struct trainer *t)
+{
+	struct stage_options *o = &t->job->opt;
+	o->by_row = t->st.rules.dropout > 1;
+	if (t->st.rules.dropout < 3 || !prefer_find(o->prefer.name) || !(o->lora.dropout > 0))
+		return;
+	o->lora.dropout = 0;
+	log_info("lora_dropout has no effect with 'rl', as in TRL");
 }

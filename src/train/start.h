@@ -32,5 +32,7 @@ int start_measure_new(struct trainer *t, struct err *e);
 int start_rounds(struct trainer *t, struct err *e);
 /* For the sink; `resume` as in struct train_info. Lists live in the trainer's arena. */
 int start_info(struct trainer *t, const char *resume, struct train_info *i_p, struct err *e);
+/* Noise by the run's rules (job/checkpoint.h), into the options of the job. */
+void start_noise(struct trainer *t);
 
 #endif

@@ -291,17 +291,6 @@ static int first_plan(struct trainer *t, bool resume, struct err *e)
 	}
 }
 
-/* Noise by the run's rules (job/checkpoint.h). */
-static void set_noise(struct trainer *t)
-{
-	struct stage_options *o = &t->job->opt;
-	o->by_row = t->st.rules.dropout > 1;
-	if (t->st.rules.dropout < 3 || !prefer_find(o->prefer.name) || !(o->lora.dropout > 0))
-		return;
-	o->lora.dropout = 0;
-	log_info("lora_dropout has no effect with 'rl', as in TRL");
-}
-
 static int run(struct trainer *t, const char *newest, struct err *e)
 {
 	const struct config *c = t->cfg;
@@ -322,7 +311,7 @@ static int run(struct trainer *t, const char *newest, struct err *e)
 	t->r.val_before = t->r.val_after = t->r.first_loss = t->r.last_loss = NAN;
 	TRY(start_join(t, newest, e));
 	const bool resume = newest || t->kept;
-	set_noise(t);
+	start_noise(t);
 	TRY(speeds_begin(t, e));
 	session_until(t->ses, t->o->stop, "the devices were measured, before the first step");
 	TRY(start_place(t, resume, e));
