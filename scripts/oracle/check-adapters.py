@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check-adapters.py: what runs of `heteroshard train` leave is what PEFT makes of it, for every kind
+"""check-adapters.py: what runs of `heteroshard train` leave is what PEFT makes of it, for all kinds
 of adapter, on a tiny model whose head is its embedding.
 
     scripts/oracle/check-adapters.py [--binary build/heteroshard]
