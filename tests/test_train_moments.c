@@ -47,7 +47,8 @@ struct run {
 	const char *leaver; /* it is asked to leave after a step */
 	double (*rate)(uint64_t step, double rate);
 	uint64_t parts;
-	bool done; /* of a moment that comes once */
+	uint64_t fails; /* the line of this step cannot be written; 0: all can */
+	bool done;      /* of a moment that comes once */
 	volatile sig_atomic_t stop;
 };
 
@@ -56,10 +57,11 @@ static void kill_worker(struct run *r, int i) { kill(r->w[i].pid, SIGKILL); }
 static int on_step(void *ctx, const struct train_step *s, struct err *e)
 {
 	struct run *r = ctx;
-	(void)e;
 	if (r->step)
 		r->step(r, s->step);
-	return 0;
+	return s->step != r->fails
+		       ? 0
+		       : err_set(e, ERR_INPUT, "the line of step %d is not written", (int)r->fails);
 }
 
 static int on_eval(void *ctx, const struct train_eval *v, struct err *e)
@@ -482,6 +484,30 @@ static void saved_at_the_end(void **state)
 	tiny_remove(&s.t);
 }
 
+/* The run ends with an error that is nobody's loss: the newest snapshot, which was in memory only,
+ * becomes a checkpoint. */
+static void a_snapshot_is_saved_at_the_end(void **state)
+{
+	struct site s;
+	struct process w[WORKERS];
+	(void)state;
+	make(&s, "");
+	start_workers(&s, w);
+	struct run two = { .s = &s,
+			   .name = "two",
+			   .w = w,
+			   .fails = 5,
+			   .more = { COMMON, "save_steps=100", "max_steps=8", "snapshot_steps=2",
+				     crew_plan[0] } };
+	const struct ended a = run(&two);
+	if (a.code != ERR_INPUT || !strstr(a.why, "the line of step 5"))
+		fail_msg("%d %s", a.code, a.why);
+	assert_true(run_says(&s, "two", "checkpoints/step-000004/trainer_state.json", "\"step\""));
+	no_torn_checkpoint(&s, "two");
+	end_workers(w);
+	tiny_remove(&s.t);
+}
+
 /* ---- who leaves, who waits ---- */
 
 static void leaves_after_step_2(struct run *r, uint64_t step)
@@ -625,6 +651,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(steps_in_a_row),
 		cmocka_unit_test(evaluations_without_a_best),
 		cmocka_unit_test(saved_at_the_end),
+		cmocka_unit_test(a_snapshot_is_saved_at_the_end),
 		cmocka_unit_test(leaves_while_one_is_lost),
 		cmocka_unit_test(a_spare_one_comes_again),
 		cmocka_unit_test(stopped_after_a_loss),

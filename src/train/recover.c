@@ -238,8 +238,12 @@ int recover(struct trainer *t, struct err *e)
 {
 	struct recovery r = begin(t, "lost");
 	r.cause = *e;
-	if (!t->stays || !session_can_regroup(t->ses, e))
+	if (!t->stays)
 		return e->code;
+	if (!session_can_regroup(t->ses, e)) {
+		keep_set(t);
+		return e->code;
+	}
 	if (++t->fruitless > FRUITLESS) {
 		keep_set(t);
 		return err_prefix(e, "%d times in a row without a step in between", FRUITLESS);
