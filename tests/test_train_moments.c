@@ -44,6 +44,7 @@ struct run {
 	const char *more[12]; /* ended by NULL */
 	const struct process *w;
 	moment_fn step, eval, part;
+	uint64_t loses;     /* the step at which loses_one() loses one, once */
 	const char *leaver; /* it is asked to leave after a step */
 	double (*rate)(uint64_t step, double rate);
 	uint64_t parts;
@@ -234,15 +235,15 @@ static double worse_after_4(uint64_t step, double rate) { return step <= 4 ? rat
 
 #define COMMON "peer_timeout=5", "join_timeout=60", "reduce_order=exact", "save_steps=0"
 
-/* ---- the evaluation after the last step ---- */
-
-static void dies_after_the_last_evaluation(struct run *r, uint64_t step)
+static void loses_one(struct run *r, uint64_t step)
 {
-	if (step == 5 && !r->done) {
-		r->done = true;
-		kill_worker(r, 1);
-	}
+	if (step != r->loses || r->done)
+		return;
+	r->done = true;
+	kill_worker(r, 1);
 }
+
+/* ---- the evaluation after the last step ---- */
 
 /* The last step is the best one, which only the evaluation after it knows; then a worker is lost,
  * while sample_prompts are answered. */
@@ -263,7 +264,8 @@ static void the_last_evaluation(void **state)
 	struct run two = { .s = &s,
 			   .name = "two",
 			   .w = w,
-			   .eval = dies_after_the_last_evaluation,
+			   .eval = loses_one,
+			   .loses = 5,
 			   .more = { COMMON, "max_steps=5", crew_plan[1] } };
 	const struct ended b = run(&two);
 	if (b.code)
@@ -281,14 +283,6 @@ static void dies_after_step_4(struct run *r, uint64_t step)
 	(void)r;
 	if (step == 4)
 		raise(SIGKILL);
-}
-
-static void loses_one_after_step_5(struct run *r, uint64_t step)
-{
-	if (step == 5 && !r->done) {
-		r->done = true;
-		kill_worker(r, 1);
-	}
 }
 
 /* The coordinator ends before the evaluation that is due; the next one does it, and loses a worker
@@ -315,7 +309,8 @@ static void an_owed_evaluation(void **state)
 	two.step = dies_after_step_4;
 	const struct process p = begin(&two);
 	assert_int_equal(finished(&p, PATIENCE), 1000 + SIGKILL);
-	two.step = loses_one_after_step_5;
+	two.step = loses_one;
+	two.loses = 5;
 	const struct ended b = run(&two);
 	if (b.code)
 		fail_msg("%s", b.why);
@@ -379,14 +374,6 @@ static double far_away(uint64_t step, double rate) { return step == 1 ? 1e18 : r
 
 static void stops_after_step_3(struct run *r, uint64_t step) { r->stop = step == 3; }
 
-static void loses_one_after_step_3(struct run *r, uint64_t step)
-{
-	if (step == 3 && !r->done) {
-		r->done = true;
-		kill_worker(r, 1);
-	}
-}
-
 /* Steps in a row that were not finite are counted over a resume, and over a loss. */
 static void steps_in_a_row(void **state)
 {
@@ -415,7 +402,8 @@ static void steps_in_a_row(void **state)
 			   .name = "two",
 			   .w = w,
 			   .rate = far_away,
-			   .step = loses_one_after_step_3,
+			   .step = loses_one,
+			   .loses = 3,
 			   .more = { COMMON, "max_steps=20", "max_nonfinite_steps=4",
 				     "snapshot_steps=1", crew_plan[1] } };
 	const struct ended c = run(&two);
