@@ -594,6 +594,8 @@ static void a_spare_one_comes_again(void **state)
 
 static void loses_one_then_stops(struct run *r, uint64_t done)
 {
+	if (r->done) /* a loss and a signal are looked for a few times a second */
+		usleep(50000);
 	if (done == 1 && !r->done)
 		kill_worker(r, 1);
 	else if (done == 1)
@@ -621,7 +623,7 @@ static void stopped_after_a_loss(void **state)
 				     crew_plan[1] } };
 	const struct process p = begin(&two);
 	const struct ended a = end_of(&p);
-	if (a.code != ERR_CANCELLED || a.parts > 30) {
+	if (a.code != ERR_CANCELLED || !strstr(a.why, "while the reference was computed")) {
 		show_log(&p);
 		fail_msg("%d %s, after %d parts", a.code, a.why, (int)a.parts);
 	}
