@@ -101,8 +101,7 @@ static const struct opt rows[] = {
 	BOOL(use_rslora, "false", "rank-stabilised scale: lora_alpha / sqrt(lora_r)"),
 	NUM(loraplus_lr_ratio, "0", 0, 1e6,
 	    "LoRA+: the learning rate of the matrices B, as a multiple of that of A (and of all "
-	    "else "
-	    "that is trained); 0: the same"),
+	    "else that is trained); 0: the same"),
 	BOOL(peft_use_dora, "false",
 	     "DoRA: a trained magnitude for each output of a module, the adapter turns the weight; "
 	     "dropout is of the adapter's input alone"),
@@ -193,8 +192,7 @@ static const struct opt rows[] = {
 	  .help = "added to the root of the second moment" },
 	NUM(weight_decay, "0", 0, 10,
 	    "decoupled weight decay (of sgd: L2) of matrices; norms, biases and DoRA's magnitudes "
-	    "have "
-	    "none"),
+	    "have none"),
 	NUM(momentum, "0", 0, 0.999999, "momentum of sgd and muon"),
 	NUM(max_grad_norm, "1", 0, OPT_MAX,
 	    "gradients are scaled down to this norm over all parameters; 0: never"),
