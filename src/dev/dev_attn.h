@@ -8,8 +8,8 @@
  * the shape, never from a clock. Their sums take at most units * D KiB, half of it at widths above
  * 128.
  *
- * Long sequences: some drivers end a kernel that runs for a few seconds (a card with a display,
- * WSL, Intel's and Mesa's OpenCL), and attention grows with the square of the sequence. So it is
+ * Long sequences: some drivers end a kernel that runs for seconds (a card with a display, WSL,
+ * i915 and amdgpu below OpenCL), and attention grows with the square of the sequence. So it is
  * launched in pieces of some key heads each where one launch would be too much work. */
 #ifndef HS_DEV_DEV_ATTN_H
 #define HS_DEV_DEV_ATTN_H
