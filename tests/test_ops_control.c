@@ -109,6 +109,30 @@ static void an_answer_of_anything(void **state)
 	pthread_join(s.thread, NULL);
 }
 
+/* A step can take minutes, and the job asks between two of them. */
+static void two_leave_in_one_step(void **state)
+{
+	(void)state;
+	struct control *c;
+	struct err e = { 0 };
+	char id[CONTROL_ID];
+	assert_int_equal(control_open("run", &c, &e), 0);
+	control_state(c, "{\"output_dir\": \"run\", \"workers\": [{\"id\": \"a\"}, {\"id\": "
+			 "\"b\"}, {\"id\": \"c\"}]}");
+	struct process p = site_start(&site, "leave", "a", NULL);
+	must_succeed(&p);
+	p = site_start(&site, "leave", "c", NULL);
+	must_succeed(&p);
+	p = site_start(&site, "leave", "d", NULL);
+	must_fail(&p, 2, "no job that runs here has a worker 'd'");
+	assert_true(control_leave(c, id));
+	assert_string_equal(id, "a");
+	assert_true(control_leave(c, id));
+	assert_string_equal(id, "c");
+	assert_false(control_leave(c, id));
+	control_close(c);
+}
+
 int main(int argc, char **argv)
 {
 	char at[600];
@@ -122,6 +146,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_answer_without_end),
 		cmocka_unit_test(an_answer_of_anything),
+		cmocka_unit_test(two_leave_in_one_step),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	tiny_remove(&site.t);

@@ -31,7 +31,7 @@ struct control {
 	atomic_bool quit;
 	pthread_mutex_t lock; /* over the rest */
 	struct buf state;
-	char leave[CONTROL_ID]; /* "": nobody */
+	struct buf leave; /* a line for each worker that is to leave */
 };
 
 /* ---- the job's side ------------------------------------------------------------------------- */
@@ -71,9 +71,9 @@ static void ask_to_leave(struct control *c, const char *id, struct buf *out)
 		const char *name = json_string_value(json_object_get(w, "id"));
 		known |= name && !strcmp(name, id);
 	}
-	known &= strlen(id) < sizeof c->leave;
+	known &= strlen(id) < CONTROL_ID;
 	if (known) {
-		snprintf(c->leave, sizeof c->leave, "%.127s", id);
+		buf_addf(&c->leave, "%s\n", id);
 		buf_adds(out, "{\"leaves\": ");
 		json_quote(out, id, strlen(id));
 		buf_adds(out, ", \"output_dir\": ");
@@ -86,11 +86,16 @@ static void ask_to_leave(struct control *c, const char *id, struct buf *out)
 
 bool control_leave(struct control *c, char id_p[CONTROL_ID])
 {
+	id_p[0] = 0;
 	pthread_mutex_lock(&c->lock);
-	memcpy(id_p, c->leave, CONTROL_ID);
-	c->leave[0] = 0;
+	const size_t n = c->leave.n ? strcspn(c->leave.p, "\n") : 0;
+	if (n) {
+		snprintf(id_p, CONTROL_ID, "%.*s", (int)n, c->leave.p);
+		c->leave.n -= n + 1;
+		memmove(c->leave.p, c->leave.p + n + 1, c->leave.n + 1);
+	}
 	pthread_mutex_unlock(&c->lock);
-	return id_p[0] != 0;
+	return n > 0;
 }
 
 static void answer(struct control *c, int fd)
@@ -172,6 +177,7 @@ int control_open(const char *output_dir, struct control **c_p, struct err *e)
 		return err_nomem(e, sizeof *c, "the control socket");
 	job_name(output_dir, name);
 	buf_init(&c->state);
+	buf_init(&c->leave);
 	buf_adds(&c->state, "{}");
 	int rc = 0;
 	if (snprintf(c->path, sizeof c->path, "%s/%s-%ld.sock", dir, name, (long)getpid()) >=
@@ -213,6 +219,7 @@ void control_close(struct control *c)
 	meet_leave(c->fd, c->path);
 	pthread_mutex_destroy(&c->lock);
 	buf_release(&c->state);
+	buf_release(&c->leave);
 	mem_free(c);
 }
 

@@ -23,7 +23,7 @@ struct control;
 int control_open(const char *output_dir, struct control **c_p, struct err *e);
 /* How the job stands now; copied. */
 void control_state(struct control *c, const char *json);
-/* A worker that somebody wants to leave, once; false: none. */
+/* The next worker that somebody wants to leave, each once for each time; false: none. */
 enum { CONTROL_ID = 128 };
 bool control_leave(struct control *c, char id_p[CONTROL_ID]);
 void control_close(struct control *c); /* NULL is allowed */
