@@ -158,7 +158,7 @@ static void once_and_in_time(void **state)
 	struct invitation v = open_invitation(60), late = open_invitation(-1), now;
 	struct peer_list l;
 	char given[PEER_NAME];
-	assert_true(invitations_any());
+	assert_true(invitations_until());
 	assert_int_equal(use(&late, &a, "late", given), 0);
 	assert_int_equal(use(&v, &a, "../x", given), ERR_USAGE);
 	assert_int_equal(use(&v, &a, "local", given), ERR_USAGE);
@@ -168,7 +168,7 @@ static void once_and_in_time(void **state)
 	assert_int_equal(use(&v, &a, "one", given), 0);
 	assert_int_equal(invitation_find(v.secret, &now, &e), 1);
 	assert_string_equal(now.used, "one");
-	assert_false(invitations_any());
+	assert_false(invitations_until());
 	struct invitation w = open_invitation(60);
 	assert_int_equal(use(&w, &b, "one", given), ERR_USAGE); /* taken, and still open */
 	OK(invitation_close(w.secret, &e));
@@ -196,7 +196,7 @@ static void ends_of_time(void **state)
 		FILE *f = fopen(path, "w");
 		fprintf(f, "000102030405060708090a0b0c0d0e0f %s - -\n", until[i]);
 		fclose(f);
-		assert_true(invitations_any() == (i == 0 || i == 2));
+		assert_true(!invitations_until() == (i == 1 || i == 3));
 		unlink(path);
 	}
 }
@@ -374,8 +374,42 @@ static void too_many_wrong(void **state)
 	/* this address is heard no more, whatever it knows */
 	memcpy(t.secret, v.secret, sizeof t.secret);
 	assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
-	door_close(&d);
+	/* until somebody is invited anew */
+	struct invitation fresh = open_invitation(90);
+	memcpy(t.secret, fresh.secret, sizeof t.secret);
+	int rc = ERR_NET;
+	for (int i = 0; i < 50 && rc < 0; i++, usleep(100000))
+		rc = invitation_accept(&t, &k, "box", NULL, NULL, &s, &e);
+	OK(rc);
 	OK(invitation_close(v.secret, &e));
+	door_close(&d);
+	OK(peer_list_remove("box", &e));
+}
+
+/* A worker whose key was removed, and whose service is started again and again: it says HELLO. Its
+ * machine can be invited anew. */
+static void a_removed_worker_goes_on_calling(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	door_open(&d, NULL, 0);
+	struct invitation v;
+	struct invite_token t = open_to(&d, &k, &v);
+	struct served s;
+	struct net *n = client(&k);
+	for (int i = 0; i < WRONG_MOST + 1; i++) {
+		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
+		struct link *l = knock(n, &d);
+		OK(hello_send(l, &h, net_in(1), &e));
+		assert_true(ends(l, 5));
+		link_close(l);
+	}
+	net_close(n, 0);
+	memcpy(t.secret, v.secret, sizeof t.secret);
+	OK(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e));
+	door_close(&d);
+	OK(peer_list_remove("box", &e));
 }
 
 /* ---- relayed links --------------------------------------------------------------------------- */
@@ -755,6 +789,7 @@ int main(void)
 		cmocka_unit_test(strangers_and_the_open_invitation),
 		cmocka_unit_test(wrong_secrets),
 		cmocka_unit_test(too_many_wrong),
+		cmocka_unit_test(a_removed_worker_goes_on_calling),
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),

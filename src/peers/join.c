@@ -257,11 +257,14 @@ static bool hear(struct askers *a, struct asker *v)
 	int rc = link_recv_frame(v->link, NET_NOW, &m, &f, &e);
 	if (rc == 0)
 		return true;
+	/* A worker that was removed says HELLO again and again, and guesses nothing: its address
+	 * can still use an invitation. */
+	const bool guess = rc > 0 && f.kind == FRAME_JOIN;
 	bool good = rc > 0 && judge(a, v->link, &f);
 	if (rc > 0)
 		net_msg_release(&m);
 	if (!good) {
-		++*wrong_of(a, link_address(v->link));
+		*wrong_of(a, link_address(v->link)) += guess;
 		if (log_limit_allows(&a->log, clock_now()))
 			log_warn("a connection from %s showed no valid invitation",
 				 link_address(v->link));

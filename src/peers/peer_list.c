@@ -373,16 +373,17 @@ int invitation_find(const uint8_t secret[TOKEN_SECRET], struct invitation *v_p, 
 	return v != NULL;
 }
 
-bool invitations_any(void)
+int64_t invitations_until(void)
 {
 	struct invitations l;
 	struct err ignored = { 0 };
-	bool any = false;
+	int64_t until = 0;
 	if (read_invitations(&l, &ignored) < 0)
-		return false;
+		return 0;
 	for (size_t i = 0; i < l.n; i++)
-		any |= is_open(&l.v[i]);
-	return any;
+		if (is_open(&l.v[i]) && l.v[i].until > until)
+			until = l.v[i].until;
+	return until;
 }
 
 bool invitations_mesh(const char *name)

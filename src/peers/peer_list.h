@@ -58,8 +58,8 @@ int invitation_open(const struct invitation *v, struct err *e);
 int invitation_close(const uint8_t secret[TOKEN_SECRET], struct err *e);
 /* *v_p: how it stands now. 1, or 0: there is none with this secret. */
 int invitation_find(const uint8_t secret[TOKEN_SECRET], struct invitation *v_p, struct err *e);
-/* Whether one is open now. */
-bool invitations_any(void);
+/* Until when the last one that is open now is good; 0: none is open. */
+int64_t invitations_until(void);
 /* Whether one with a place in a mesh is open for this name. */
 bool invitations_mesh(const char *name);
 /* That place, as text (mesh/mesh_part.h), kept under the name while the invitation is open. An

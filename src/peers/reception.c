@@ -35,6 +35,7 @@ struct reception {
 	struct askers askers;
 	char key[KEY_TEXT];
 	int64_t look_at;
+	int64_t until; /* invitations_until() then */
 	struct net_poll *poll;
 	/* under the lock */
 	pthread_mutex_t lock;
@@ -247,7 +248,11 @@ static void look_at_list(struct reception *r)
 		peer_list_release(&l);
 	}
 	r->look_at = net_in(look_every);
-	net_admit(r->net, invitations_any());
+	const int64_t until = invitations_until();
+	if (until != r->until) /* who tried an old token too often can use a new one */
+		r->askers.nwrong = 0;
+	r->until = until;
+	net_admit(r->net, until != 0);
 	if (r->askers.joined[0] && allow_peers(r, &ignored) >= 0) { /* there may be several */
 		log_info("'%s' has joined by invitation; jobs that begin from now on can use it",
 			 r->askers.joined);

@@ -125,7 +125,7 @@ static void deed(unsigned what, unsigned how)
 	case 5:
 		rc = invitation_find(v.secret, &v, &e);
 		MUST(rc <= 0 || v.secret[0] == how % 4);
-		invitations_any();
+		invitations_until();
 		break;
 	case 6:
 		if (!(how & 128)) {
