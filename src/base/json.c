@@ -102,8 +102,10 @@ int json_parse_file_in(const char *path, uint64_t limit, uint64_t memory, json_t
 	return rc;
 }
 
-static const char *type_name(const json_t *v)
+const char *json_kind_name(const json_t *v)
 {
+	if (!v)
+		return "missing";
 	switch (json_typeof(v)) {
 	case JSON_OBJECT:
 		return "an object";
@@ -112,14 +114,12 @@ static const char *type_name(const json_t *v)
 	case JSON_STRING:
 		return "a string";
 	case JSON_INTEGER:
-		return "an integer";
 	case JSON_REAL:
 		return "a number";
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return "a boolean";
-	default:
+	case JSON_NULL:
 		return "null";
+	default:
+		return "true or false";
 	}
 }
 
@@ -141,7 +141,8 @@ static int member(const json_t *o, const char *where, const char *key, bool need
 static int wrong(const json_t *v, const char *where, const char *key, const char *want,
 		 struct err *e)
 {
-	return err_set(e, ERR_INPUT, "%s: '%s' must be %s, not %s", where, key, want, type_name(v));
+	return err_set(e, ERR_INPUT, "%s: '%s' must be %s, not %s", where, key, want,
+		       json_kind_name(v));
 }
 
 static int get_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi,

@@ -49,6 +49,8 @@ uint64_t json_memory(const char *text, size_t n);
 int json_check_memory(const char *text, size_t n, const char *where, uint64_t memory,
 		      struct err *e);
 
+const char *json_kind_name(const json_t *v); /* "a string", for messages; NULL: "missing" */
+
 int json_need_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi,
 		  int64_t *v_p, struct err *e);
 int json_opt_int(const json_t *o, const char *where, const char *key, int64_t lo, int64_t hi,

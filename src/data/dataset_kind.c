@@ -6,27 +6,6 @@
 
 #include <string.h>
 
-const char *json_kind_name(const json_t *v)
-{
-	if (!v)
-		return "missing";
-	switch (json_typeof(v)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "a list";
-	case JSON_STRING:
-		return "a string";
-	case JSON_INTEGER:
-	case JSON_REAL:
-		return "a number";
-	case JSON_NULL:
-		return "null";
-	default:
-		return "true or false";
-	}
-}
-
 bool record_has(const json_t *rec, const char *key)
 {
 	const json_t *v = json_object_get(rec, key);

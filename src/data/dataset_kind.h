@@ -9,11 +9,10 @@
 #define HS_DATA_DATASET_KIND_H
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "data/chat.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-
-#include <jansson.h>
 
 /* One record while it is encoded. `ids` and `train` have the same length when the kind
  * has returned. */
@@ -51,7 +50,6 @@ int record_text(const json_t *rec, const char *key, bool need, const char **text
 		struct err *e);
 bool record_has(const json_t *rec, const char *key); /* there and not null */
 bool text_is_blank(const char *text, size_t n);
-const char *json_kind_name(const json_t *v); /* "a string", for messages */
 
 /* Marks the ids that have no mark yet: makes `train` as long as `ids`. */
 int encoding_mark(struct encoding *x, bool train, struct err *e);

@@ -3,6 +3,8 @@
 #include "report/canvas.h"
 
 #include "base/buf.h"
+#include "base/err.h"
+#include "file/atomic.h"
 #include "report/text.h"
 
 #include <cairo/cairo.h>
@@ -170,6 +172,29 @@ double canvas_write_within(struct canvas *c, const char *s, double x, double y,
 		text_clean(text, sizeof text, s, --most);
 	canvas_write(c, text, x, y, t);
 	return width;
+}
+
+static cairo_status_t to_buffer(void *ctx, const unsigned char *data, unsigned n)
+{
+	struct buf *b = ctx;
+	buf_add(b, data, n);
+	return b->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
+}
+
+int canvas_png(void *surface, void *cairo, const char *path, const char *what, struct err *e)
+{
+	struct buf png = BUF_INIT;
+	cairo_status_t st = cairo_status(cairo);
+	if (st == CAIRO_STATUS_SUCCESS)
+		st = cairo_surface_write_to_png_stream(surface, to_buffer, &png);
+	cairo_destroy(cairo);
+	cairo_surface_destroy(surface);
+	int rc = st == CAIRO_STATUS_SUCCESS     ? atomic_write_file(path, png.p, png.n, e)
+		 : st == CAIRO_STATUS_NO_MEMORY ? err_nomem(e, png.n, what)
+						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path,
+							  cairo_status_to_string(st));
+	buf_release(&png);
+	return rc;
 }
 
 void canvas_style(struct buf *b)

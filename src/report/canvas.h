@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 struct buf;
+struct err;
 
 enum { CANVAS_SERIES = 16 };
 enum canvas_role {
@@ -52,6 +53,10 @@ double canvas_write_within(struct canvas *c, const char *s, double x, double y,
 			   struct canvas_text t, double room);
 /* Width of a text in the font of the picture (the page's font may differ a little). */
 double canvas_width(const char *s, struct canvas_text t);
+
+/* Writes what was drawn (a cairo_surface_t and its cairo_t) to a PNG at `path`, and destroys both
+ * in any case. `what` names the picture where memory runs out. */
+int canvas_png(void *surface, void *cairo, const char *path, const char *what, struct err *e);
 
 /* ".k0{fill:...}" for both colour schemes, for the page's <style>. */
 void canvas_style(struct buf *out);

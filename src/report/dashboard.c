@@ -69,13 +69,6 @@ static void facts_text(const struct profile *p, char *s, size_t cap)
 
 /* ---- the picture ---- */
 
-static cairo_status_t to_buffer(void *ctx, const unsigned char *data, unsigned n)
-{
-	struct buf *b = ctx;
-	buf_add(b, data, n);
-	return b->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
-}
-
 static void draw_page(struct canvas *page, const struct profile *p, double h1, double h2)
 {
 	char line[512];
@@ -103,22 +96,11 @@ static int write_png(const struct profile *p, const char *path, struct err *e)
 {
 	double h1 = larger(card_height(0, p), card_height(1, p)),
 	       h2 = larger(card_height(2, p), card_height(3, p));
-	struct buf png = BUF_INIT;
 	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, PAGE,
 							(int)(HEAD + h1 + GAP + h2 + MARGIN));
 	cairo_t *c = cairo_create(s);
 	draw_page(&(struct canvas){ .cairo = c }, p, h1, h2);
-	cairo_status_t st = cairo_status(c);
-	if (st == CAIRO_STATUS_SUCCESS)
-		st = cairo_surface_write_to_png_stream(s, to_buffer, &png);
-	cairo_destroy(c);
-	cairo_surface_destroy(s);
-	int rc = st == CAIRO_STATUS_SUCCESS     ? atomic_write_file(path, png.p, png.n, e)
-		 : st == CAIRO_STATUS_NO_MEMORY ? err_nomem(e, png.n, "the picture of the profile")
-						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path,
-							  cairo_status_to_string(st));
-	buf_release(&png);
-	return rc;
+	return canvas_png(s, c, path, "the picture of the profile", e);
 }
 
 /* ---- the page ---- */

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
-#include "file/atomic.h"
+#include "file/lines.h"
 
 #include <errno.h>
 #include <math.h>
@@ -61,73 +61,33 @@ static double read_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* One line of an earlier run: true when it stays. */
-static int take_line(struct metrics *m, const char *line, size_t n, int64_t last, bool *stays_p,
-		     struct err *e)
+/* An earlier run's lines up to step `last`, and events, stay; the curve takes them up. */
+struct earlier {
+	struct metrics *m;
+	int64_t last;
+};
+
+static int take_line(void *ctx, const char *line, size_t n, struct err *e)
 {
+	const struct earlier *x = ctx;
 	json_t *o = NULL;
 	struct err ignored;
-	json_parse_text_in(line, n, m->path, JSON_MEMORY_LINE, &o, &ignored);
+	json_parse_text_in(line, n, x->m->path, JSON_MEMORY_LINE, &o, &ignored);
 	const json_t *step = json_object_get(o, "step");
-	int rc = 0;
 	const bool event = json_object_get(o, "event") != NULL; /* that has happened */
-	*stays_p = json_is_integer(step) && (event || json_integer_value(step) <= last);
-	if (*stays_p && json_object_get(o, "val_loss"))
-		rc = add_val(m, json_number_value(step), read_number(o, "val_loss"), e);
-	else if (*stays_p && !event)
-		rc = add_step(m, json_number_value(step), read_number(o, "loss"),
+	int stays = json_is_integer(step) && (event || json_integer_value(step) <= x->last), rc = 0;
+	if (stays && json_object_get(o, "val_loss"))
+		rc = add_val(x->m, json_number_value(step), read_number(o, "val_loss"), e);
+	else if (stays && !event)
+		rc = add_step(x->m, json_number_value(step), read_number(o, "loss"),
 			      read_number(o, "learning_rate"), e);
 	json_decref(o);
-	return rc;
+	return rc < 0 ? rc : stays;
 }
 
-/* Of whole lines, those up to step `last` and events, into `kept`. */
-static int cut_text(struct metrics *m, const struct buf *old, int64_t last, struct buf *kept,
-		    struct err *e)
-{
-	for (const char *p = old->p, *end = old->p + old->n, *nl;
-	     p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
-		bool stays;
-		TRY(take_line(m, p, (size_t)(nl - p), last, &stays, e));
-		if (stays)
-			buf_add(kept, p, (size_t)(nl - p) + 1);
-	}
-	return buf_ok(kept, e);
-}
-
-/* A shorter text in the place of a file's, where there is no room for another file. */
-static int shorten(const char *path, const struct buf *text, struct err *e)
-{
-	int fd, rc = 0;
-	TRY(open_write_err(path, OPEN_LOCK, 0666, &fd, e));
-	if (pwrite(fd, text->p, text->n, 0) != (ssize_t)text->n ||
-	    ftruncate(fd, (off_t)text->n) < 0)
-		rc = err_sys(e, errno, "%s: removing lines", path);
-	close(fd);
-	return rc;
-}
-
-/* Keeps the lines up to step `last`, and events; removes a half-written last line and all lines
- * after the checkpoint. */
 static int cut_back(struct metrics *m, int64_t last, struct err *e)
 {
-	struct buf old = BUF_INIT, kept = BUF_INIT;
-	int rc = 0;
-	if (access(m->path, F_OK) != 0)
-		return 0;
-	TRY(buf_read_file(&old, m->path, 0, e));
-	TRYOUT(cut_text(m, &old, last, &kept, e));
-	if (kept.n == old.n)
-		goto out;
-	rc = atomic_write_file(m->path, kept.p, kept.n, e);
-	if (rc < 0 && shorten(m->path, &kept, &(struct err){ 0 }) >= 0) {
-		err_clear(e);
-		rc = 0;
-	}
-out:
-	buf_release(&old);
-	buf_release(&kept);
-	return rc;
+	return lines_keep(m->path, take_line, &(struct earlier){ m, last }, e);
 }
 
 int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, struct err *e)
@@ -296,7 +256,7 @@ int metrics_go_back(struct metrics *m, int64_t step, struct err *e)
 	int rc = cut_back(m, step, e);
 	/* and those that could not be written */
 	if (rc >= 0)
-		rc = cut_text(m, &m->line, step, &kept, e);
+		rc = lines_copy(&m->line, take_line, &(struct earlier){ m, step }, &kept, e);
 	if (rc < 0) {
 		buf_release(&kept);
 		return rc;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "file/atomic.h"
+#include "file/lines.h"
 #include "file/hash.h"
 
 #include <dirent.h>
@@ -120,23 +121,11 @@ static bool step_of(const char *p, const char *end, int64_t *step_p)
 
 /* Lines of steps after `last` go, and what is no line; those of an earlier process up to there
  * stay. */
-static int cut_back(const char *path, int64_t last, struct err *e)
+static int is_earlier(void *ctx, const char *line, size_t n, struct err *e)
 {
-	struct buf old = BUF_INIT, kept = BUF_INIT;
-	int rc = buf_read_file(&old, path, 0, e);
-	for (const char *p = old.p, *end = old.p + old.n, *nl;
-	     rc >= 0 && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
-		int64_t step;
-		if (step_of(p, nl, &step) && step <= last)
-			buf_add(&kept, p, (size_t)(nl - p) + 1);
-	}
-	if (rc >= 0)
-		rc = buf_ok(&kept, e);
-	if (rc >= 0 && kept.n != old.n)
-		rc = atomic_write_file(path, kept.n ? kept.p : "", kept.n, e);
-	buf_release(&old);
-	buf_release(&kept);
-	return rc;
+	int64_t step;
+	(void)e;
+	return step_of(line, line + n, &step) && step <= *(const int64_t *)ctx;
 }
 
 static int cut_all_back(const struct mlflow *m, int64_t last, struct err *e)
@@ -152,7 +141,7 @@ static int cut_all_back(const struct mlflow *m, int64_t last, struct err *e)
 			continue;
 		rc = join(path, dir, "", f->d_name, e);
 		if (rc >= 0)
-			rc = cut_back(path, last, e);
+			rc = lines_keep(path, is_earlier, &last, e);
 	}
 	closedir(d);
 	return rc;

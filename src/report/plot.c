@@ -5,10 +5,9 @@
 #include "report/plot.h"
 #include "report/plot_axis.h"
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "file/atomic.h"
+#include "report/canvas.h"
 
 #include <cairo/cairo.h>
 #include <math.h>
@@ -275,13 +274,6 @@ static void head(cairo_t *c, const struct plot_loss *p, const struct panel *top,
 	draw_legend(c, x, y, green, false, "learning rate");
 }
 
-static cairo_status_t to_buffer(void *ctx, const unsigned char *data, unsigned n)
-{
-	struct buf *b = ctx;
-	buf_add(b, data, n);
-	return b->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
-}
-
 static void draw(cairo_t *c, const struct plot_loss *p, const double *smoothed)
 {
 	const struct metrics_curve *m = &p->curve;
@@ -325,20 +317,9 @@ int plot_loss(const char *path, const struct plot_loss *p, struct err *e)
 			return err_nomem(e, 2 * m->nstep * sizeof *smoothed, "the loss plot");
 		plot_smooth(m->loss, m->nstep, smoothed);
 	}
-	struct buf png = BUF_INIT;
 	cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEIGHT);
 	cairo_t *c = cairo_create(s);
 	draw(c, p, smoothed);
-	cairo_status_t st = cairo_status(c);
-	if (st == CAIRO_STATUS_SUCCESS)
-		st = cairo_surface_write_to_png_stream(s, to_buffer, &png);
-	cairo_destroy(c);
-	cairo_surface_destroy(s);
 	mem_free(smoothed);
-	int rc = st == CAIRO_STATUS_SUCCESS     ? atomic_write_file(path, png.p, png.n, e)
-		 : st == CAIRO_STATUS_NO_MEMORY ? err_nomem(e, png.n, "the loss plot")
-						: err_set(e, ERR_INTERNAL, "%s: cairo: %s", path,
-							  cairo_status_to_string(st));
-	buf_release(&png);
-	return rc;
+	return canvas_png(s, c, path, "the loss plot", e);
 }

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/open.h"
-#include "file/atomic.h"
+#include "file/lines.h"
 #include "runtime/generate.h"
 
 #include <errno.h>
@@ -57,42 +57,24 @@ static int add_line(const struct samples *s, const char *prompt, const struct bu
 	return rc;
 }
 
-static bool is_later(const char *line, size_t n, const char *path, uint64_t step)
+static int is_earlier(void *ctx, const char *line, size_t n, struct err *e)
 {
 	json_t *o = NULL;
-	struct err ignored;
-	json_parse_text_in(line, n, path, JSON_MEMORY_LINE, &o, &ignored);
+	(void)e;
+	json_parse_text_in(line, n, "samples.jsonl", JSON_MEMORY_LINE, &o, &(struct err){ 0 });
 	const json_t *v = json_object_get(o, "step");
-	const bool later = !json_is_integer(v) || json_integer_value(v) > (json_int_t)step;
+	const bool stays = json_is_integer(v) && json_integer_value(v) <= *(const json_int_t *)ctx;
 	json_decref(o);
-	return later;
-}
-
-static int cut_back(const char *path, uint64_t step, struct err *e)
-{
-	struct buf old = BUF_INIT, kept = BUF_INIT;
-	if (access(path, F_OK) != 0)
-		return 0;
-	int rc = buf_read_file(&old, path, 0, e);
-	for (const char *p = old.p, *end = old.p + old.n, *nl;
-	     rc >= 0 && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1)
-		if (!is_later(p, (size_t)(nl - p), path, step))
-			buf_add(&kept, p, (size_t)(nl - p) + 1);
-	if (rc >= 0)
-		rc = buf_ok(&kept, e);
-	if (rc >= 0 && kept.n != old.n)
-		rc = atomic_write_file(path, kept.n ? kept.p : "", kept.n, e);
-	buf_release(&old);
-	buf_release(&kept);
-	return rc;
+	return stays;
 }
 
 void samples_go_back(const char *output_dir, uint64_t step)
 {
 	char path[4096];
 	struct err e = { 0 };
+	json_int_t last = (json_int_t)step;
 	snprintf(path, sizeof path, "%s/samples.jsonl", output_dir);
-	if (cut_back(path, step, &e) < 0)
+	if (lines_keep(path, is_earlier, &last, &e) < 0)
 		log_warn("%s; samples of steps that are computed again stay there", e.msg);
 }
 
