@@ -3,6 +3,7 @@
 #include "data/array_npy.h"
 
 #include "base/err.h"
+#include "base/le.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +82,7 @@ int npy_read_header(struct array_raw *r, struct err *e)
 	const bool wide = head[6] > 1;
 	if (wide)
 		TRY(bytes_read(&r->b, r->at, head, 12, e));
-	const uint64_t n = head[8] | (uint64_t)head[9] << 8 | (uint64_t)head[10] << 16 |
-			   (uint64_t)head[11] << 24;
+	const uint64_t n = le_get(head + 8, 4);
 	if (head[6] < 1 || head[6] > 3 || n > HEADER_MOST)
 		return err_set(e, ERR_INPUT, "%s: .npy of version %u with a header of %llu bytes",
 			       r->a.path, head[6], (unsigned long long)n);

@@ -3,6 +3,7 @@
 #include "data/array_npy.h"
 
 #include "base/err.h"
+#include "base/le.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +15,6 @@ struct entry {
 	unsigned method, flags;
 	uint64_t packed, size, at;
 };
-
-static uint64_t le(const uint8_t *p, unsigned n)
-{
-	uint64_t v = 0;
-	for (unsigned i = 0; i < n; i++)
-		v |= (uint64_t)p[i] << 8 * i;
-	return v;
-}
 
 bool npz_is(const struct array_raw *r)
 {
@@ -51,15 +44,15 @@ static int directory(const struct array_raw *r, uint64_t *at_p, uint64_t *n_p, s
 	if (!k)
 		return damaged(r, e);
 	k--;
-	*n_p = le(tail + k + 10, 2);
-	*at_p = le(tail + k + 16, 4);
+	*n_p = le_get(tail + k + 10, 2);
+	*at_p = le_get(tail + k + 16, 4);
 	if (k < 20 || memcmp(tail + k - 20, "PK\6\7", 4))
 		return 0;
-	TRY(bytes_read(&r->b, le(tail + k - 20 + 8, 8), wide, sizeof wide, e));
+	TRY(bytes_read(&r->b, le_get(tail + k - 20 + 8, 8), wide, sizeof wide, e));
 	if (memcmp(wide, "PK\6\6", 4))
 		return damaged(r, e);
-	*n_p = le(wide + 32, 8);
-	*at_p = le(wide + 48, 8);
+	*n_p = le_get(wide + 32, 8);
+	*at_p = le_get(wide + 48, 8);
 	return 0;
 }
 
@@ -67,14 +60,14 @@ static int directory(const struct array_raw *r, uint64_t *at_p, uint64_t *n_p, s
 static void widen(struct entry *x, const uint8_t *extra, uint64_t n)
 {
 	uint64_t *const wide[] = { &x->size, &x->packed, &x->at };
-	for (uint64_t i = 0; i + 4 <= n; i += 4 + le(extra + i + 2, 2)) {
-		const uint64_t end = i + 4 + le(extra + i + 2, 2);
+	for (uint64_t i = 0; i + 4 <= n; i += 4 + le_get(extra + i + 2, 2)) {
+		const uint64_t end = i + 4 + le_get(extra + i + 2, 2);
 		uint64_t k = i + 4;
-		if (le(extra + i, 2) != 1 || end > n)
+		if (le_get(extra + i, 2) != 1 || end > n)
 			continue;
 		for (int f = 0; f < 3; f++)
 			if (*wide[f] == UINT32_MAX && k + 8 <= end) {
-				*wide[f] = le(extra + k, 8);
+				*wide[f] = le_get(extra + k, 8);
 				k += 8;
 			}
 	}
@@ -85,14 +78,15 @@ static int next_entry(const struct array_raw *r, uint64_t *at_p, struct entry *x
 {
 	uint8_t head[46], extra[4096];
 	TRY(bytes_read(&r->b, *at_p, head, sizeof head, e));
-	const uint64_t name = le(head + 28, 2), more = le(head + 30, 2), note = le(head + 32, 2);
+	const uint64_t name = le_get(head + 28, 2), more = le_get(head + 30, 2),
+		       note = le_get(head + 32, 2);
 	if (memcmp(head, "PK\1\2", 4))
 		return damaged(r, e);
-	*x = (struct entry){ .flags = (unsigned)le(head + 8, 2),
-			     .method = (unsigned)le(head + 10, 2),
-			     .packed = le(head + 20, 4),
-			     .size = le(head + 24, 4),
-			     .at = le(head + 42, 4) };
+	*x = (struct entry){ .flags = (unsigned)le_get(head + 8, 2),
+			     .method = (unsigned)le_get(head + 10, 2),
+			     .packed = le_get(head + 20, 4),
+			     .size = le_get(head + 24, 4),
+			     .at = le_get(head + 42, 4) };
 	if (name < NAME_MOST)
 		TRY(bytes_read(&r->b, *at_p + 46, x->name, name, e));
 	const uint64_t n = more < sizeof extra ? more : sizeof extra;
@@ -108,7 +102,7 @@ static int take(struct array_raw *r, const struct entry *x, struct err *e)
 	TRY(bytes_read(&r->b, x->at, head, sizeof head, e));
 	if (memcmp(head, "PK\3\4", 4))
 		return damaged(r, e);
-	r->at = x->at + 30 + le(head + 26, 2) + le(head + 28, 2);
+	r->at = x->at + 30 + le_get(head + 26, 2) + le_get(head + 28, 2);
 	if (x->flags & 1 || (x->method != 0 && x->method != 8))
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: '%.100s' is packed in a way that is not "

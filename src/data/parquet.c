@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "data/parquet_page.h"
@@ -319,8 +320,7 @@ static int read_footer(struct parquet *p, struct err *e)
 	TRY(read_at(p, tail, 8, p->size - 8, e));
 	if (!memcmp(tail + 4, "PARE", 4))
 		return err_set(e, ERR_UNSUPPORTED, "an encrypted Parquet file");
-	uint64_t n = (uint64_t)tail[0] | (uint64_t)tail[1] << 8 | (uint64_t)tail[2] << 16 |
-		     (uint64_t)tail[3] << 24;
+	uint64_t n = le_get(tail, 4);
 	if (memcmp(tail + 4, "PAR1", 4) || n > p->size - 12 || n > FOOTER_MAX)
 		return damaged(e, "its end is not that of a Parquet file (is it cut off?)");
 	p->end = p->size - 8 - n;

@@ -4,6 +4,7 @@
 #include "file/gguf.h"
 
 #include "base/err.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "file/ggml_blocks.h"
 
@@ -31,19 +32,11 @@ static int truncated(const struct cursor *c, const char *what, struct err *e)
 		       c->path, what);
 }
 
-static uint64_t load(const uint8_t *p, unsigned n)
-{
-	uint64_t v = 0;
-	for (unsigned i = n; i-- > 0;)
-		v = v << 8 | p[i];
-	return v;
-}
-
 static int take_number(struct cursor *c, unsigned n, const char *what, uint64_t *v_p, struct err *e)
 {
 	if (bytes_left(c) < n)
 		return truncated(c, what, e);
-	*v_p = load(c->p, n);
+	*v_p = le_get(c->p, n);
 	c->p += n;
 	return 0;
 }
@@ -232,7 +225,7 @@ static int read_alignment(const struct gguf *g, uint64_t *align_p, struct err *e
 	if (kv && (kv->kind != GGUF_U32 || kv->array))
 		return err_set(e, ERR_INPUT, "%s: 'general.alignment' must be a u32", g->path);
 	if (kv)
-		a = load(kv->value, 4);
+		a = le_get(kv->value, 4);
 	if (a < 8 || a > ALIGN_MAX || (a & (a - 1)))
 		return err_set(
 			e, ERR_INPUT,
@@ -337,7 +330,7 @@ static json_t *scalar_json(enum gguf_kind kind, const uint8_t **p_p)
 {
 	const uint8_t *p = *p_p;
 	unsigned size = kind_size[kind];
-	uint64_t u = kind == GGUF_STR ? load(p, 8) : load(p, size);
+	uint64_t u = kind == GGUF_STR ? le_get(p, 8) : le_get(p, size);
 	float f;
 	double d;
 	*p_p = p + (kind == GGUF_STR ? 8 + u : size);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "file/map.h"
 
@@ -214,12 +215,10 @@ static int read_table(struct st_file *f, const char *where, const char *text, ui
 
 static int read_header(struct st_file *f, const char *where, struct err *e)
 {
-	uint64_t n = 0;
 	if (f->map.size < 8)
 		return err_set(e, ERR_INPUT, "%s: %llu bytes are too short for a safetensors file",
 			       where, (unsigned long long)f->map.size);
-	for (int i = 7; i >= 0; i--)
-		n = n << 8 | f->map.p[i];
+	const uint64_t n = le_get(f->map.p, 8);
 	if (n > HEADER_MAX)
 		return err_set(e, ERR_INPUT,
 			       "%s: not a safetensors file (its header would have %llu bytes, %llu "

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "base/open.h"
 #include "file/atomic.h"
@@ -97,8 +98,7 @@ static int make_header(const char *path, const struct st_spec **order, size_t n,
 	while (b->n % 8 && !b->failed)
 		buf_addc(b, ' ');
 	TRY(buf_ok(b, e));
-	for (int i = 0; i < 8; i++)
-		b->p[i] = (char)((b->n - 8) >> (8 * i));
+	le_put(b->p, b->n - 8, 8);
 	*end_p = at;
 	return 0;
 }

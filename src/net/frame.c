@@ -3,6 +3,7 @@
 #include "net/frame.h"
 
 #include "base/err.h"
+#include "base/le.h"
 #include "base/mem.h"
 
 struct kind_row {
@@ -32,20 +33,6 @@ bool frame_is_tensor(enum frame_kind kind)
 {
 	const struct kind_row *k = find_kind(kind);
 	return k && k->form == FRAME_FORM_TENSOR;
-}
-
-static void put(unsigned char *p, uint64_t v, int bytes)
-{
-	for (int i = 0; i < bytes; i++)
-		p[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint64_t get(const unsigned char *p, int bytes)
-{
-	uint64_t v = 0;
-	for (int i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
 }
 
 /* The checks that encoding and parsing share. `code`: the error class, which says whose fault it
@@ -100,24 +87,24 @@ int frame_encode(const struct frame *given, void *out, size_t cap, size_t *n_p, 
 			       cap, (unsigned long long)f->size + FRAME_HEADER);
 	unsigned char *p = out;
 	memset(p, 0, FRAME_HEADER);
-	put(p, FRAME_MAGIC, 4);
-	put(p + 4, FRAME_VERSION, 2);
-	put(p + 6, f->kind, 1);
-	put(p + 7, f->dtype, 1);
-	put(p + 8, f->job, 8);
-	put(p + 16, f->step, 8);
-	put(p + 24, f->microbatch, 4);
-	put(p + 28, f->chunk, 2);
-	put(p + 30, f->ndim, 1);
-	put(p + 32, f->epoch, 8);
-	put(p + 40, f->from, 4);
-	put(p + 44, f->to, 4);
+	le_put(p, FRAME_MAGIC, 4);
+	le_put(p + 4, FRAME_VERSION, 2);
+	le_put(p + 6, f->kind, 1);
+	le_put(p + 7, f->dtype, 1);
+	le_put(p + 8, f->job, 8);
+	le_put(p + 16, f->step, 8);
+	le_put(p + 24, f->microbatch, 4);
+	le_put(p + 28, f->chunk, 2);
+	le_put(p + 30, f->ndim, 1);
+	le_put(p + 32, f->epoch, 8);
+	le_put(p + 40, f->from, 4);
+	le_put(p + 44, f->to, 4);
 	for (unsigned i = 0; i < f->ndim; i++)
-		put(p + 48 + 8 * i, f->dim[i], 8);
-	put(p + 80, f->size, 8);
+		le_put(p + 48 + 8 * i, f->dim[i], 8);
+	le_put(p + 80, f->size, 8);
 	if (f->size && f->payload != p + FRAME_HEADER)
 		memcpy(p + FRAME_HEADER, f->payload, f->size);
-	put(p + 92, crc32c(crc32c(0, p, 92), p + FRAME_HEADER, f->size), 4);
+	le_put(p + 92, crc32c(crc32c(0, p, 92), p + FRAME_HEADER, f->size), 4);
 	*n_p = FRAME_HEADER + f->size;
 	return 0;
 }
@@ -127,41 +114,41 @@ static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, 
 	if (n < FRAME_HEADER)
 		return err_set(e, ERR_PROTOCOL, "frame: %zu bytes, a header has %d", n,
 			       FRAME_HEADER);
-	if (get(p, 4) != FRAME_MAGIC)
+	if (le_get(p, 4) != FRAME_MAGIC)
 		return err_set(e, ERR_PROTOCOL,
 			       "frame: begins with 0x%08x, not with the magic 0x%08x",
-			       (unsigned)get(p, 4), FRAME_MAGIC);
-	if (get(p + 4, 2) != FRAME_VERSION)
+			       (unsigned)le_get(p, 4), FRAME_MAGIC);
+	if (le_get(p + 4, 2) != FRAME_VERSION)
 		return err_set(e, ERR_PROTOCOL,
 			       "frame: the peer speaks protocol version %u, this program version "
 			       "%d: install the same "
 			       "version on both machines",
-			       (unsigned)get(p + 4, 2), FRAME_VERSION);
+			       (unsigned)le_get(p + 4, 2), FRAME_VERSION);
 	const struct kind_row *k = find_kind(p[6]);
 	if (!k)
 		return err_set(e, ERR_PROTOCOL, "frame: unknown kind %u", p[6]);
 	struct frame f = {
 		.kind = p[6],
 		.dtype = p[7],
-		.job = get(p + 8, 8),
-		.step = get(p + 16, 8),
-		.microbatch = (uint32_t)get(p + 24, 4),
-		.chunk = (uint16_t)get(p + 28, 2),
+		.job = le_get(p + 8, 8),
+		.step = le_get(p + 16, 8),
+		.microbatch = (uint32_t)le_get(p + 24, 4),
+		.chunk = (uint16_t)le_get(p + 28, 2),
 		.ndim = p[30],
-		.epoch = get(p + 32, 8),
-		.from = (uint32_t)get(p + 40, 4),
-		.to = (uint32_t)get(p + 44, 4),
-		.size = get(p + 80, 8),
+		.epoch = le_get(p + 32, 8),
+		.from = (uint32_t)le_get(p + 40, 4),
+		.to = (uint32_t)le_get(p + 44, 4),
+		.size = le_get(p + 80, 8),
 		.payload = p + FRAME_HEADER,
 	};
 	for (unsigned i = 0; i < FRAME_MAX_DIM; i++)
-		f.dim[i] = get(p + 48 + 8 * i, 8);
+		f.dim[i] = le_get(p + 48 + 8 * i, 8);
 	TRY(check(&f, k, ERR_PROTOCOL, e));
 	for (unsigned i = f.ndim; i < FRAME_MAX_DIM; i++)
 		if (f.dim[i])
 			return err_set(e, ERR_PROTOCOL, "%s frame: dimension %u is set, ndim is %u",
 				       k->name, i, f.ndim);
-	if (p[31] || get(p + 88, 4))
+	if (p[31] || le_get(p + 88, 4))
 		return err_set(e, ERR_PROTOCOL, "%s frame: bytes that must be zero are not",
 			       k->name);
 	if (f.size != n - FRAME_HEADER)
@@ -170,7 +157,7 @@ static int parse(const unsigned char *p, size_t n, bool sum, struct frame *f_p, 
 			       (unsigned long long)f.size, n - FRAME_HEADER);
 	if (sum) {
 		uint32_t is = crc32c(crc32c(0, p, 92), p + FRAME_HEADER, f.size),
-			 said = (uint32_t)get(p + 92, 4);
+			 said = (uint32_t)le_get(p + 92, 4);
 		if (is != said)
 			return err_set(e, ERR_PROTOCOL,
 				       "%s frame: checksum 0x%08x, the frame says 0x%08x", k->name,

@@ -2,6 +2,7 @@
 /* shm_proof.c - see shm_proof.h. */
 #include "net/shm_proof.h"
 
+#include "base/le.h"
 #include <sodium.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,17 +12,6 @@ enum { SAYS = 4, NONCE = 8, KEY = 40 };
 enum { LISTENER_READS, DIALLER_READS, LISTENER_CHECKS, DONE };
 _Static_assert(KEY + KEY_BYTES == PROOF_FIRST, "the layout of the first bytes");
 _Static_assert(PROOF_SIGNATURE == KEY_SIGNATURE, "Ed25519");
-
-static void put_u32(unsigned char *p, uint32_t v)
-{
-	for (int i = 0; i < 4; i++)
-		p[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint32_t get_u32(const unsigned char *p)
-{
-	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
 
 /* What one side signs: the same bytes for both ends. */
 struct text {
@@ -36,8 +26,8 @@ static void text_make(const struct proof *p, bool by_listener, struct text *t)
 	       by_listener ? 26 : 25);
 	memcpy(t->dialler, p->listens ? p->theirs : p->mine, PROOF_FIRST);
 	memcpy(t->listener, p->listens ? p->mine : p->theirs, PROOF_FIRST);
-	put_u32(t->pid, (uint32_t)(p->listens ? p->peer : getpid()));
-	put_u32(t->pid + 4, (uint32_t)(p->listens ? getpid() : p->peer));
+	le_put(t->pid, (uint32_t)(p->listens ? p->peer : getpid()), 4);
+	le_put(t->pid + 4, (uint32_t)(p->listens ? getpid() : p->peer), 4);
 }
 
 static void sign(struct proof *p, unsigned char out[PROOF_SIGNATURE])
@@ -59,7 +49,7 @@ void proof_begin(struct proof *p, bool listens, const struct key_pair *key, pid_
 {
 	*p = (struct proof){ .listens = listens, .key = key, .peer = peer };
 	memcpy(p->mine, MAGIC, 4);
-	put_u32(p->mine + SAYS, key != NULL);
+	le_put(p->mine + SAYS, key != NULL, 4);
 	randombytes_buf(p->mine + NONCE, KEY - NONCE);
 	if (key)
 		key_public_bytes(key->pub, p->mine + KEY);
@@ -73,7 +63,7 @@ void proof_begin(struct proof *p, bool listens, const struct key_pair *key, pid_
 /* The dialler's first bytes are here: the answer to them. */
 static void listener_answers(struct proof *p, crypt_accept_fn accept, void *ctx)
 {
-	uint32_t says = get_u32(p->theirs + SAYS);
+	uint32_t says = (uint32_t)le_get(p->theirs + SAYS, 4);
 	if (memcmp(p->theirs, MAGIC, 4) || says > 1) {
 		p->end = PROOF_STRANGE;
 		return;
@@ -85,7 +75,7 @@ static void listener_answers(struct proof *p, crypt_accept_fn accept, void *ctx)
 	else if (p->key && !accept(ctx, p->peer_key))
 		p->end = PROOF_REFUSED;
 	if (p->end)
-		put_u32(p->mine + SAYS, p->end);
+		le_put(p->mine + SAYS, p->end, 4);
 	memcpy(p->out, p->mine, PROOF_FIRST);
 	memset(p->out + PROOF_FIRST, 0, PROOF_SIGNATURE);
 	if (p->key && !p->end)
@@ -98,7 +88,7 @@ static void listener_answers(struct proof *p, crypt_accept_fn accept, void *ctx)
 /* The listener's answer is here. */
 static void dialler_answers(struct proof *p, crypt_accept_fn accept, void *ctx)
 {
-	uint32_t says = get_u32(p->theirs + SAYS);
+	uint32_t says = (uint32_t)le_get(p->theirs + SAYS, 4);
 	p->turn = DONE;
 	if (memcmp(p->theirs, MAGIC, 4) || says > PROOF_REFUSED)
 		p->end = PROOF_STRANGE;

@@ -2,37 +2,24 @@
 /* tls_head.c - see tls_head.h. */
 #include "net/tls_head.h"
 
-#include <stddef.h>
-
+#include "base/le.h"
 #include "net/net_priv.h"
 
-static void put(unsigned char *p, uint64_t v, int bytes)
-{
-	for (int i = 0; i < bytes; i++)
-		p[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint64_t get(const unsigned char *p, int bytes)
-{
-	uint64_t v = 0;
-	for (int i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
+#include <stddef.h>
 
 void head_write(unsigned char out[HEAD_BYTES], enum head_type type, uint64_t a, uint64_t b)
 {
-	put(out, HEAD_MAGIC, 4);
-	put(out + 4, type, 4);
-	put(out + 8, a, 8);
-	put(out + 16, b, 8);
+	le_put(out, HEAD_MAGIC, 4);
+	le_put(out + 4, type, 4);
+	le_put(out + 8, a, 8);
+	le_put(out + 16, b, 8);
 }
 
-bool head_begins(const unsigned char *p) { return get(p, 4) == HEAD_MAGIC; }
+bool head_begins(const unsigned char *p) { return le_get(p, 4) == HEAD_MAGIC; }
 
 const char *head_read(const unsigned char in[HEAD_BYTES], struct head *h_p)
 {
-	uint64_t type = get(in + 4, 4), a = get(in + 8, 8), b = get(in + 16, 8);
+	uint64_t type = le_get(in + 4, 4), a = le_get(in + 8, 8), b = le_get(in + 16, 8);
 	if (!head_begins(in))
 		return "what it sent is no head of a message: it is another program, or another "
 		       "version of heteroshard";

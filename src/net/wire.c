@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/le.h"
 #include "base/text.h"
 
 struct wire_writer wire_write(void *p, size_t cap)
@@ -27,8 +28,8 @@ static unsigned char *room(struct wire_writer *w, size_t n)
 static void put(struct wire_writer *w, uint64_t v, size_t bytes)
 {
 	unsigned char *p = room(w, bytes);
-	for (size_t i = 0; p && i < bytes; i++)
-		p[i] = (unsigned char)(v >> (8 * i));
+	if (p)
+		le_put(p, v, bytes);
 }
 
 static void put_raw(struct wire_writer *w, const void *from, size_t n)
@@ -110,10 +111,7 @@ static const unsigned char *take(struct wire_reader *r, uint64_t n)
 static uint64_t get(struct wire_reader *r, size_t bytes)
 {
 	const unsigned char *p = take(r, bytes);
-	uint64_t v = 0;
-	for (size_t i = 0; p && i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
+	return p ? le_get(p, bytes) : 0;
 }
 
 uint8_t wire_get_u8(struct wire_reader *r) { return (uint8_t)get(r, 1); }

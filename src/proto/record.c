@@ -3,6 +3,7 @@
 #include "proto/record.h"
 
 #include "base/err.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "config/config.h"
 #include "net/wire.h"
@@ -37,8 +38,7 @@ int record_write(const struct run_record *r, void *out, size_t cap, size_t *n_p,
 
 int record_pass(const struct run_record *r, uint32_t i)
 {
-	const unsigned char *b = r->passes + (size_t)i * 4;
-	const uint32_t v = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+	const uint32_t v = (uint32_t)le_get(r->passes + (size_t)i * 4, 4);
 	return v > PASS_ROWS_MOST ? -1 : (int)v;
 }
 

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/le.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
@@ -34,8 +35,7 @@ static uint32_t masked(const void *p, size_t n)
 
 static size_t put_le(unsigned char *p, uint64_t v, size_t bytes)
 {
-	for (size_t i = 0; i < bytes; i++)
-		p[i] = (unsigned char)(v >> (8 * i));
+	le_put(p, v, bytes);
 	return bytes;
 }
 
