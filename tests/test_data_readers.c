@@ -180,7 +180,7 @@ static void rows_are(const char *text, const char *want)
 			 (int)rec.n, rec.text);
 	}
 	if (rc < 0)
-		snprintf(got, sizeof got, "%s", e.msg);
+		snprintf(got, sizeof got, "%.399s", e.msg);
 	records_close(r);
 	assert_string_equal(got, want);
 }
