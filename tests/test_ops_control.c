@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ops_control.c - `heteroshard status` beside processes at control sockets that answer
- * anything, or never stop answering. */
+ * anything, or never stop answering; jobs whose socket is removed, or elsewhere. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "ops/control.h"
 #include "support/site.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -133,6 +135,70 @@ static void two_leave_in_one_step(void **state)
 	control_close(c);
 }
 
+static void is_our_job(void *ctx, const json_t *answer)
+{
+	const char *dir = json_string_value(json_object_get(answer, "output_dir"));
+	*(int *)ctx += dir && !strcmp(dir, "ours");
+}
+
+static bool answers(const char *dir)
+{
+	struct err e = { 0 };
+	for (int i = 0; i < 100; i++, usleep(100000)) {
+		int found = 0;
+		control_ask("status", is_our_job, &found, &e);
+		if (found)
+			return true;
+	}
+	fail_msg("the job in %s does not answer: %s", dir, e.msg);
+	return false;
+}
+
+/* systemd removes /run/user/UID when the user's last session ends, and nohup's job goes on. */
+static void after_a_logout(void **state)
+{
+	(void)state;
+	struct control *c;
+	struct err e = { 0 };
+	char cmd[700], at[600];
+	snprintf(at, sizeof at, "%s/session", site.t.dir);
+	mkdir(at, 0700);
+	setenv("XDG_RUNTIME_DIR", at, 1);
+	assert_int_equal(control_open("run", &c, &e), 0);
+	control_state(c, "{\"output_dir\": \"ours\"}");
+	assert_true(answers(at));
+	snprintf(cmd, sizeof cmd, "rm -rf '%s'", at);
+	assert_int_equal(system(cmd), 0);
+	usleep(500000);
+	mkdir(at, 0700);
+	assert_true(answers(at));
+	control_close(c);
+	setenv("XDG_RUNTIME_DIR", site.t.dir, 1);
+}
+
+/* A job that cron or a service began before its user had a session. */
+static void before_a_login(void **state)
+{
+	(void)state;
+	struct control *c;
+	struct err e = { 0 };
+	char session[64];
+	snprintf(session, sizeof session, "/run/user/%u", (unsigned)geteuid());
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("tmpfs", "/run", "tmpfs", 0, NULL) < 0)
+		skip();
+	unsetenv("XDG_RUNTIME_DIR");
+	assert_int_equal(control_open("run", &c, &e), 0);
+	control_state(c, "{\"output_dir\": \"ours\"}");
+	assert_true(answers("/tmp"));
+	mkdir("/run/user", 0755);
+	mkdir(session, 0700);
+	setenv("XDG_RUNTIME_DIR", session, 1);
+	assert_true(answers("/tmp"));
+	control_close(c);
+	setenv("XDG_RUNTIME_DIR", site.t.dir, 1);
+}
+
 int main(int argc, char **argv)
 {
 	char at[600];
@@ -144,9 +210,9 @@ int main(int argc, char **argv)
 	snprintf(at, sizeof at, "%s/heteroshard", site.t.dir);
 	mkdir(at, 0700);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_answer_without_end),
-		cmocka_unit_test(an_answer_of_anything),
-		cmocka_unit_test(two_leave_in_one_step),
+		cmocka_unit_test(an_answer_without_end), cmocka_unit_test(an_answer_of_anything),
+		cmocka_unit_test(two_leave_in_one_step), cmocka_unit_test(after_a_logout),
+		cmocka_unit_test(before_a_login),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	tiny_remove(&site.t);

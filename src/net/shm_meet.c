@@ -29,11 +29,30 @@ static bool own_folder(const char *path)
 	return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid();
 }
 
+/* 1: it is there and the user's alone; 0: it does not exist. */
+static int check_folder(const char *out, struct err *e)
+{
+	struct stat s;
+	if (lstat(out, &s) < 0)
+		return 0;
+	if (!S_ISDIR(s.st_mode) || s.st_uid != geteuid())
+		return err_set(e, ERR_IO,
+			       "%s: processes of this machine meet in this folder, but it %s: "
+			       "remove it, or set XDG_RUNTIME_DIR to a folder of your own",
+			       out,
+			       !S_ISDIR(s.st_mode) ? "is no folder" : "belongs to another user");
+	if (s.st_mode & 077)
+		return err_set(e, ERR_IO,
+			       "%s: processes of this machine meet in this folder, but its mode "
+			       "%04o lets others in: `chmod 700` it",
+			       out, (unsigned)(s.st_mode & 07777));
+	return 1;
+}
+
 int meet_folder(bool make, char out[MEET_PATH], struct err *e)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 	char user[64];
-	struct stat s;
 	snprintf(user, sizeof user, "/run/user/%u", (unsigned)geteuid());
 	if (base && base[0] != '/')
 		base = NULL;
@@ -51,20 +70,17 @@ int meet_folder(bool make, char out[MEET_PATH], struct err *e)
 			       "%s: cannot make this folder, in which processes of this machine "
 			       "meet: %s",
 			       out, strerror(errno));
-	if (lstat(out, &s) < 0)
-		return 0;
-	if (!S_ISDIR(s.st_mode) || s.st_uid != geteuid())
-		return err_set(e, ERR_IO,
-			       "%s: processes of this machine meet in this folder, but it %s: "
-			       "remove it, or set XDG_RUNTIME_DIR to a folder of your own",
-			       out,
-			       !S_ISDIR(s.st_mode) ? "is no folder" : "belongs to another user");
-	if (s.st_mode & 077)
-		return err_set(e, ERR_IO,
-			       "%s: processes of this machine meet in this folder, but its mode "
-			       "%04o lets others in: `chmod 700` it",
-			       out, (unsigned)(s.st_mode & 07777));
-	return 1;
+	return check_folder(out, e);
+}
+
+bool meet_folder_without_session(char out[MEET_PATH])
+{
+	char session[MEET_PATH], user[64];
+	struct err ignored = { 0 };
+	snprintf(user, sizeof user, "/run/user/%u/heteroshard", (unsigned)geteuid());
+	snprintf(out, MEET_PATH, "/tmp/heteroshard-%u", (unsigned)geteuid());
+	return meet_folder(false, session, &ignored) >= 0 && !strcmp(session, user) &&
+	       check_folder(out, &ignored) > 0;
 }
 
 /* The path of the socket for an address, in the folder. */

@@ -20,6 +20,9 @@ struct err;
 
 /* The folder; `make`: where it is missing. 1; 0: it does not exist. */
 int meet_folder(bool make, char path_p[MEET_PATH], struct err *e);
+/* Where those of this user meet that began before /run/user/UID was there: services, and jobs of
+ * cron. False: it is not there, or is meet_folder() itself, or the user chose another folder. */
+bool meet_folder_without_session(char path_p[MEET_PATH]);
 
 /* Whether `number` (as address_resolve makes it) is an address of this machine. */
 bool meet_is_here(const char *number);

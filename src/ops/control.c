@@ -25,7 +25,7 @@
 enum { ANSWER_MOST = 1 << 20, JOB_NAME = 24, PATIENCE = 2 /* seconds */ };
 
 struct control {
-	int fd;
+	int fd; /* -1: the folder is not there */
 	char path[MEET_PATH];
 	pthread_t thread;
 	atomic_bool quit;
@@ -123,10 +123,43 @@ static void answer(struct control *c, int fd)
 	}
 }
 
+static int listen_at(const char *path, int *fd_p, struct err *e)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+	if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0) {
+		*fd_p = fd;
+		return 0;
+	}
+	int errnum = errno;
+	if (fd >= 0)
+		close(fd);
+	return err_sys(e, errnum, "%s: the control socket of this job cannot be made", path);
+}
+
+/* /run/user/UID goes when the user logs out, and comes again with the next session. */
+static void listen_again(struct control *c)
+{
+	char dir[MEET_PATH], path[2 * MEET_PATH];
+	struct err ignored = { 0 };
+	if (access(c->path, F_OK) == 0 || errno != ENOENT)
+		return;
+	if (c->fd >= 0)
+		close(c->fd);
+	c->fd = -1;
+	if (meet_folder(true, dir, &ignored) <= 0)
+		return;
+	snprintf(path, sizeof path, "%s%s", dir, strrchr(c->path, '/'));
+	if (strlen(path) < sizeof c->path && listen_at(path, &c->fd, &ignored) >= 0)
+		memcpy(c->path, path, strlen(path) + 1);
+}
+
 static void *run(void *ctx)
 {
 	struct control *c = ctx;
 	while (!c->quit) {
+		listen_again(c);
 		struct pollfd p = { c->fd, POLLIN, 0 };
 		if (poll(&p, 1, 200) <= 0)
 			continue;
@@ -151,21 +184,6 @@ static void job_name(const char *output_dir, char out[JOB_NAME])
 	for (char *p = out; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr("-_", *p))
 			*p = '-';
-}
-
-static int listen_at(const char *path, int *fd_p, struct err *e)
-{
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-	if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0) {
-		*fd_p = fd;
-		return 0;
-	}
-	int errnum = errno;
-	if (fd >= 0)
-		close(fd);
-	return err_sys(e, errnum, "%s: the control socket of this job cannot be made", path);
 }
 
 int control_open(const char *output_dir, struct control **c_p, struct err *e)
@@ -271,11 +289,11 @@ static bool ask_one(const char *path, const char *word, control_each_fn each, vo
 	return ok;
 }
 
-int control_ask(const char *word, control_each_fn each, void *ctx, struct err *e)
+static int ask_in(const char *dir, const char *word, control_each_fn each, void *ctx)
 {
-	char dir[MEET_PATH], path[MEET_PATH + 256];
-	int n = 0, rc = meet_folder(false, dir, e);
-	DIR *d = rc > 0 ? opendir(dir) : NULL;
+	char path[MEET_PATH + 256];
+	int n = 0;
+	DIR *d = opendir(dir);
 	for (struct dirent *x; d && (x = readdir(d));) {
 		size_t len = strlen(x->d_name);
 		if (len < 6 || strcmp(x->d_name + len - 5, ".sock"))
@@ -285,5 +303,16 @@ int control_ask(const char *word, control_each_fn each, void *ctx, struct err *e
 	}
 	if (d)
 		closedir(d);
+	return n;
+}
+
+int control_ask(const char *word, control_each_fn each, void *ctx, struct err *e)
+{
+	char dir[MEET_PATH], before[MEET_PATH];
+	int n = 0, rc = meet_folder(false, dir, e);
+	if (rc > 0)
+		n += ask_in(dir, word, each, ctx);
+	if (rc >= 0 && meet_folder_without_session(before))
+		n += ask_in(before, word, each, ctx);
 	return rc < 0 ? rc : n;
 }
