@@ -11,11 +11,22 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* A standard stream that is closed (as >&- does) gets a file in which what it is for fails as before.
+ * Else the next file of the run, or a link, would have its number, and messages went into it. */
+static void hold_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return;
+}
 
 /* True when the reader of the pipe has ended (as head does): this is no error. */
 static bool reader_gone(void)
@@ -63,6 +74,7 @@ static void say_work(int sig)
 
 int main(int argc, char **argv)
 {
+	hold_streams();
 	limit_spinning(argv);
 	os_die_with_parent();
 	signal(SIGPIPE, SIG_IGN);
