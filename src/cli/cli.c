@@ -322,11 +322,15 @@ bool cli_args(const struct cli_usage *u, int argc, char **argv, void *obj, int l
 		*status_p = cli_fail(&e);
 		return false;
 	}
-	for (int i = 1; i <= npos; i++)
-		if (!(argv[i] = (char *)opt_path(argv[i], a))) {
-			*status_p = cli_usage_error("%s: out of memory", argv[0]);
+	for (int i = 1; i <= npos; i++) {
+		const bool empty = !argv[i][0]; /* "$OUT" of a variable that is not set */
+		if (empty || !(argv[i] = (char *)opt_path(argv[i], a))) {
+			*status_p = cli_usage_error(empty ? "%s: an argument is empty; usage: %s"
+							  : "%s: out of memory",
+						    argv[0], u->synopsis);
 			return false;
 		}
+	}
 	if (npos < least)
 		*status_p = cli_usage_error("%s: an argument is missing; usage: %s", argv[0],
 					    u->synopsis);
