@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,16 @@ static const char *kind_of(mode_t m)
 	       : S_ISFIFO(m) ? "a pipe"
 	       : S_ISSOCK(m) ? "a socket"
 			     : "a device";
+}
+
+/* What Git leaves in the place of a large file that was not fetched with it. */
+static bool is_lfs_pointer(int fd, const struct stat *st)
+{
+	static const char begins[] = "version https://git-lfs";
+	char text[sizeof begins - 1];
+	return S_ISREG(st->st_mode) && st->st_size < 1024 &&
+	       pread(fd, text, sizeof text, 0) == (ssize_t)sizeof text &&
+	       !memcmp(text, begins, sizeof text);
 }
 
 static int open_kind(const char *path, bool pipe, int *fd_p, uint64_t *size_p, struct err *e)
@@ -31,6 +42,11 @@ static int open_kind(const char *path, bool pipe, int *fd_p, uint64_t *size_p, s
 			 ? 0
 			 : err_set(e, ERR_INPUT, "%s: is %s, a file was expected", path,
 				   kind_of(st.st_mode));
+	if (rc >= 0 && is_lfs_pointer(fd, &st))
+		rc = err_set(e, ERR_INPUT,
+			     "%s: is only a pointer of Git LFS, the file was not fetched: run 'git "
+			     "lfs pull' in its folder",
+			     path);
 	if (rc < 0) {
 		close(fd);
 		return rc;
