@@ -140,6 +140,9 @@ static void test_refused(void **state)
 	refuse("a.csv", "a,b\n1,2,3\n", "at least 3 fields in a table of 2 columns");
 	refuse("a.csv", "a,b\n1,\"2\n", "a.csv:2: a quoted field does not end");
 	refuse("a.csv", "a,b\n1,\"2\"x\n", "text behind the closing quote");
+	refuse("a.csv", "a,\"b\"x\n1,2\n", "a.csv:1: there is text behind the closing quote");
+	refuse("a.csv", "\na,b,a\n1,2,3\n", "a.csv:2: two columns have the name \"a\"");
+	refuse("a.csv", "a;b\n1;2\n", "a.csv:1: the columns are separated by semicolons");
 	refuse("a.parquet", "PAR1xxxxPAR1", "a.parquet");
 	refuse("a.parquet", "PAR1", "too short");
 	refuse("a.parquet", "PAR1\x15\x02\x19\x2cxxxxPAR1",

@@ -233,7 +233,7 @@ static int read_key(struct config *c, const struct yaml_node *v, const char *whe
 		char *end = "x";
 		d->weight = v->kind == YAML_SCALAR ? strtod(v->text, &end) : 0;
 		return *end || !(d->weight > 0 && d->weight <= 1e6)
-			       ? refuse(v, where, "must be a number above 0", e)
+			       ? refuse(v, where, "must be a number above 0, up to 1e6", e)
 			       : 0;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)

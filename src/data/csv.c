@@ -71,12 +71,16 @@ static int names(struct csv *c, const char *p, size_t n, struct buf *text, struc
 		if (c->columns >= CSV_COLUMNS)
 			return err_set(e, ERR_INPUT, "more than %d columns", CSV_COLUMNS);
 		TRY(csv_field(c->separator, p, n, &i, text, e));
+		const size_t at = c->names.n;
 		json_quote(&c->names, text->p, text->n);
-		buf_addc(&c->names, ':');
 		buf_addc(&c->names, 0);
+		TRY(buf_ok(&c->names, e));
+		for (const char *s = c->names.p; s < c->names.p + at; s += strlen(s) + 1)
+			if (!strcmp(s, c->names.p + at))
+				return err_set(e, ERR_INPUT, "two columns have the name %.60s", s);
 		c->columns++;
 	} while (i <= n);
-	return buf_ok(&c->names, e);
+	return 0;
 }
 
 static int record(struct csv *c, const char *p, size_t n, struct buf *text, struct err *e)
@@ -91,6 +95,7 @@ static int record(struct csv *c, const char *p, size_t n, struct buf *text, stru
 			break;
 		buf_adds(&c->record, count > 1 ? "," : "");
 		buf_adds(&c->record, name);
+		buf_addc(&c->record, ':');
 		json_quote(&c->record, text->p, text->n);
 		name += strlen(name) + 1;
 	} while (i <= n);

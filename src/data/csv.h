@@ -16,7 +16,7 @@ struct err;
 
 struct csv {
 	char separator;
-	struct buf names;  /* the columns as JSON strings with a ':' behind, NUL between them */
+	struct buf names;  /* the columns as JSON strings, a NUL behind each */
 	size_t columns;    /* 0: the first row was not read yet */
 	struct buf record; /* the last row as a JSON object */
 };

@@ -401,10 +401,14 @@ static int table_names(struct records *r, struct err *e)
 	if (!rc)
 		return err_set(e, ERR_INPUT,
 			       "%s: is empty; the first row of a table names its columns", r->path);
-	if (rc > 0)
-		rc = csv_row(&r->csv, r->p + r->pos, n, e);
-	if (rc < 0)
-		return rc;
+	TRY(rc);
+	if (csv_row(&r->csv, r->p + r->pos, n, e) < 0)
+		return err_prefix(e, "%s:%llu", r->path, (unsigned long long)r->line);
+	if (r->csv.columns == 1 && strchr(r->csv.names.p, ';'))
+		return err_set(e, ERR_INPUT,
+			       "%s:%llu: the columns are separated by semicolons: save the table "
+			       "with commas, or with tabs as .tsv",
+			       r->path, (unsigned long long)r->line);
 	consume(r, n);
 	return 0;
 }

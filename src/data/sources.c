@@ -2,6 +2,7 @@
 /* sources.c - see sources.h. */
 #include "data/sources.h"
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/stream.h"
@@ -77,36 +78,57 @@ static int match(struct source_files *f, const char *pattern, bool only_data, co
 	return rc;
 }
 
+/* PATH/PATTERN, in which the folder's own name is no pattern. */
+static int pattern_in(const char *path, const char *below, struct buf *b, struct err *e)
+{
+	buf_reset(b);
+	for (; *path; path++) {
+		if (strchr("*?[\\", *path))
+			buf_addc(b, '\\');
+		buf_addc(b, *path);
+	}
+	buf_addc(b, '/');
+	buf_adds(b, below);
+	return buf_ok(b, e);
+}
+
 static int folder(struct source_files *f, const char *path, const char *split, struct err *e)
 {
 	static const char *const below[] = { "*", "data/*" };
 	size_t before = f->n;
-	char pattern[4096];
-	for (int round = *split ? 0 : 1; round < 2 && f->n == before; round++)
-		for (size_t i = 0; i < ARRAY_LEN(below) && f->n == before; i++) {
-			snprintf(pattern, sizeof pattern, "%.4000s/%s", path, below[i]);
+	struct buf pattern = BUF_INIT;
+	int rc = 0;
+	for (int round = *split ? 0 : 1; rc >= 0 && round < 2 && f->n == before; round++)
+		for (size_t i = 0; rc >= 0 && i < ARRAY_LEN(below) && f->n == before; i++) {
 			/* other splits' files are not a split's */
 			if (round && *split && strcmp(split, "train"))
 				break;
-			TRY(match(f, pattern, true, round ? NULL : split, e));
+			rc = pattern_in(path, below[i], &pattern, e);
+			if (rc >= 0)
+				rc = match(f, pattern.p, true, round ? NULL : split, e);
 		}
-	if (f->n == before)
+	buf_release(&pattern);
+	if (rc >= 0 && f->n == before)
 		return err_set(e, ERR_INPUT,
 			       "%s: the folder has no data files%s%s (.json, .jsonl, .csv, .tsv, "
 			       ".parquet, .txt)",
 			       path, *split ? " of the split " : "", split);
-	return 0;
+	return rc;
 }
 
-static int one_path(struct source_files *f, const char *path, const char *split, struct err *e)
+static bool has_pattern(const char *name) { return strpbrk(name, "*?[") != NULL; }
+
+/* `pattern`: what finds files where nothing has the name `path`; NULL: nothing. */
+static int one_path(struct source_files *f, const char *path, const char *pattern,
+		    const char *split, struct err *e)
 {
 	size_t before = f->n;
 	if (is_folder(path))
 		return folder(f, path, split, e);
 	struct stat st;
-	if (!strpbrk(path, "*?[") || stat(path, &st) == 0)
+	if (!pattern || stat(path, &st) == 0)
 		return add(f, path, e);
-	TRY(match(f, path, false, NULL, e));
+	TRY(match(f, pattern, false, NULL, e));
 	if (f->n == before)
 		return err_set(e, ERR_INPUT, "%s: no file matches", path);
 	return 0;
@@ -118,14 +140,24 @@ int source_files(const struct dataset_source *s, struct source_files *f, struct 
 	int rc = source_slice(s, &x, e);
 	*f = (struct source_files){ 0 };
 	if (rc >= 0 && !s->ndata_files)
-		rc = one_path(f, s->path, x.name, e);
+		rc = one_path(f, s->path, has_pattern(s->path) ? s->path : NULL, x.name, e);
+	struct buf pattern = BUF_INIT;
 	for (size_t i = 0; i < s->ndata_files && rc >= 0; i++) {
 		char path[4096];
-		bool beside = is_folder(s->path) && s->data_files[i][0] != '/';
+		const char *name = s->data_files[i];
+		bool beside = is_folder(s->path) && name[0] != '/';
 		snprintf(path, sizeof path, "%.2000s%s%.2000s", beside ? s->path : "",
-			 beside ? "/" : "", s->data_files[i]);
-		rc = one_path(f, path, x.name, e);
+			 beside ? "/" : "", name);
+		if (beside)
+			rc = pattern_in(s->path, name, &pattern, e);
+		if (rc >= 0)
+			rc = one_path(f, path,
+				      !has_pattern(name) ? NULL
+				      : beside           ? pattern.p
+							 : name,
+				      x.name, e);
 	}
+	buf_release(&pattern);
 	if (rc < 0)
 		source_files_release(f);
 	return rc;
