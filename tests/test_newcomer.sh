@@ -142,11 +142,22 @@ refuses "a model that is not there" "there is no such file or folder" \
 printf 'x,y\na,b\n' >"$tmp/table.csv"
 refuses "a table of other columns" "a record of no known kind, its keys: x, y" \
 	train job.yaml datasets=table.csv
+printf 'version https://git-lfs\noid sha256:1\nsize 9\n' >"$tmp/lfs.jsonl"
+refuses "what Git leaves of a large file" "lfs.jsonl: is only a pointer of Git LFS" \
+	train job.yaml datasets=lfs.jsonl
+mkdir "$tmp/a[1]" && cp "$tmp/data.jsonl" "$tmp/a[1]"
+works "a folder whose name looks like a pattern" "" train job.yaml "datasets=[{path: 'a[1]'}]"
+works "with files by pattern" "" train job.yaml "datasets=[{path: 'a[1]', data_files: ['*.jsonl']}]"
 echo '{"prompt": "a", "chosen": "b", "rejected": "c"}' >"$tmp/pairs.jsonl"
 refuses "preference data" "preference data (chosen and rejected) needs 'rl: dpo'" \
 	train job.yaml datasets=pairs.jsonl
+mkdir "$tmp/job.d"
 refuses "a checkpoint that is not there" "name a folder such as" \
 	train job.yaml resume_from_checkpoint=none overwrite_output_dir=false
+refuses "a folder that is no checkpoint" "job.d is not a checkpoint (it has no trainer_state.json)" \
+	train job.yaml resume_from_checkpoint=job.d overwrite_output_dir=false
+refuses "an argument that is empty" "merge: an argument is empty; usage: heteroshard merge" \
+	merge "$golden/smollm2" run ""
 refuses "an adapter that is not there" "adapter none: there is no such folder; an adapter is a" \
 	generate "$golden/smollm2" --adapter none --prompt x
 refuses "a folder without an adapter" "it has no adapter_config.json; an adapter is a folder" \
@@ -198,6 +209,10 @@ works "a rank above the width of a layer" \
 	output_dir="$tmp/run" 2>&1 | grep -q 'above the width' >"$tmp/out"
 check "no warning at the width itself"
 works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train job.yaml
+
+(cd "$tmp" && "$hs" train job.yaml output_dir=shut <&- >&- 2>&-) &&
+	[ "$(grep -c '^{' "$tmp/shut/metrics.jsonl")" = "$(wc -l <"$tmp/shut/metrics.jsonl")" ]
+check "closed streams: no message gets into the run's files"
 
 for w in one two three; do
 	echo "{\"prompt\": \"$w\", \"completion\": \"abc abc\"}"
