@@ -154,7 +154,7 @@ refuses "preference data" "preference data (chosen and rejected) needs 'rl: dpo'
 mkdir "$tmp/job.d"
 refuses "a checkpoint that is not there" "name a folder such as" \
 	train job.yaml resume_from_checkpoint=none overwrite_output_dir=false
-refuses "a folder that is no checkpoint" "job.d is not a checkpoint (it has no trainer_state.json)" \
+refuses "a folder that is no checkpoint" "job.d is not a checkpoint (no trainer_state.json)" \
 	train job.yaml resume_from_checkpoint=job.d overwrite_output_dir=false
 refuses "an argument that is empty" "merge: an argument is empty; usage: heteroshard merge" \
 	merge "$golden/smollm2" run ""

@@ -14,8 +14,8 @@
 
 struct err;
 
-/* For reading. ERR_IO when the system refuses, ERR_INPUT when it is no regular file, or what Git LFS
- * leaves in the place of one. size_p may be NULL. */
+/* For reading. ERR_IO when the system refuses, ERR_INPUT when it is no regular file, or what Git
+ * LFS leaves in the place of one. size_p may be NULL. */
 int open_read(const char *path, int *fd_p, uint64_t *size_p, struct err *e);
 /* The same for data that is read once from its beginning, where people also name a pipe. One that
  * nobody has opened for writing is empty. */

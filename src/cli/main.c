@@ -18,8 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A standard stream that is closed (as >&- does) gets a file in which what it is for fails as before.
- * Else the next file of the run, or a link, would have its number, and messages went into it. */
+/* A standard stream that is closed (as >&- does) gets a file with which reading or writing fails as
+ * before. Else a file of the run, or a link, would have its number, and messages went into it. */
 static void hold_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -306,17 +306,14 @@ static int find_resume(const struct config *c, struct arena *a, const char **fro
 					       ? " (overwrite_output_dir=true replaces the one "
 						 "that is there)"
 					       : "");
-	} else if (from && (stat(from, &st) < 0 || !S_ISDIR(st.st_mode))) {
-		return err_set(e, ERR_USAGE,
-			       "resume_from_checkpoint: %s is not there: name a folder such as "
-			       "%s/checkpoints/step-000020, or latest",
-			       from, c->output_dir);
 	} else if (from && !has(from, "trainer_state.json")) {
 		return err_set(e, ERR_USAGE,
-			       "resume_from_checkpoint: %s is not a checkpoint (it has no "
-			       "trainer_state.json): name a folder such as "
+			       "resume_from_checkpoint: %s is not %s: name a folder such as "
 			       "%s/checkpoints/step-000020, or latest",
-			       from, c->output_dir);
+			       from,
+			       stat(from, &st) < 0 ? "there"
+						   : "a checkpoint (no trainer_state.json)",
+			       c->output_dir);
 	}
 	*from_p = from;
 	return 0;
