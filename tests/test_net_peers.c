@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +24,7 @@
 #include "base/err.h"
 #include "net/address.h"
 #include "net/net.h"
+#include "net/tls_dial.h"
 #include "support/scratch.h"
 
 /* over TCP, then those that only separate processes have too */
@@ -423,13 +426,97 @@ static void knobs(void **state)
 	net_close(a, 0);
 }
 
+/* A socket that listens, and whose connections nobody takes: a firewall that drops packets looks
+ * like that, a machine that is off, a process that is stopped. */
+static int silent_port(struct sockaddr_in *a)
+{
+	socklen_t n = sizeof *a;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)a, n), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)a, &n), 0);
+	return fd;
+}
+
+/* It is tried until the time that the caller gave is over. With a clock of the test's own. */
+static void silence_is_tried_on(void **state)
+{
+	(void)state;
+	struct net *n;
+	struct log_limit log = { 0 };
+	struct sockaddr_in a = { .sin_family = AF_INET };
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int fd = silent_port(&a);
+	OK(net_open("tls", NULL, &n, &err));
+	struct link l = { .net = n };
+	struct conn *c = conn_new(n, NULL, &log);
+	c->link = &l;
+	memcpy(&c->to, &a, sizeof a);
+	c->to_n = sizeof a;
+	int64_t now = clock_now();
+	for (int i = 0; i < 8; i++) {
+		dial_begin(c, now);
+		assert_true(c->state == CONN_CONNECTING || c->state == CONN_GREETING);
+		assert_false(dial_late(c, now + DIAL_ATTEMPT));
+		assert_true(dial_late(c, now += DIAL_ATTEMPT + 1));
+		assert_int_equal(c->state, CONN_WAITING);
+	}
+	conn_free(c);
+	close(fd);
+	net_close(n, 0);
+}
+
+/* The first address of a name is an old one, or of a family that does not reach the machine. */
+static void a_name_with_two_addresses(void **state)
+{
+	(void)state;
+	struct net *here, *n;
+	struct link *l;
+	char at[NET_ADDRESS], name[64];
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		skip();
+	scratch_text(scratch("hosts"), "%s",
+		     "127.0.0.71 two.test\n127.0.0.72 two.test\n::1 three.test\n"
+		     "127.0.0.71 three.test\nfe80::1 near.test\n");
+	if (mount(scratch("hosts"), "/etc/hosts", NULL, MS_BIND, NULL) < 0)
+		skip();
+	for (int v6 = 0; v6 < 2; v6++) {
+		OK(net_open("tls", NULL, &here, &err));
+		OK(net_listen(here, v6 ? "[::1]:0" : "127.0.0.72:0", at, &err));
+		OK(net_open("tls", NULL, &n, &err));
+		snprintf(name, sizeof name, "%s%s", v6 ? "three.test" : "two.test",
+			 strrchr(at, ':'));
+		OK(net_connect(n, name, NULL, net_in(15), &l, &err));
+		/* the other one says nothing, and the caller has less time than an attempt takes */
+		struct sockaddr_in a = { .sin_family = AF_INET };
+		a.sin_addr.s_addr = htonl(0x7f000047);
+		a.sin_port = htons((uint16_t)atoi(strrchr(at, ':') + 1));
+		int fd = silent_port(&a);
+		OK(net_connect(n, name, NULL, net_in(4), &l, &err));
+		close(fd);
+		net_close(n, 0);
+		net_close(here, 0);
+	}
+	OK(net_open("tls", NULL, &n, &err));
+	assert_int_equal(net_connect(n, "near.test:5", NULL, net_in(15), &l, &err), ERR_NET);
+	assert_non_null(strstr(err.msg, "link-local"));
+	net_close(n, 0);
+	umount("/etc/hosts");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_peer),    cmocka_unit_test(stopped_peer),
-		cmocka_unit_test(killed_dialler), cmocka_unit_test(plain_client_gets_nothing),
-		cmocka_unit_test(addresses),      cmocka_unit_test(from_an_address),
-		cmocka_unit_test(parts),          cmocka_unit_test(knobs),
+		cmocka_unit_test(killed_peer),
+		cmocka_unit_test(stopped_peer),
+		cmocka_unit_test(killed_dialler),
+		cmocka_unit_test(plain_client_gets_nothing),
+		cmocka_unit_test(addresses),
+		cmocka_unit_test(from_an_address),
+		cmocka_unit_test(parts),
+		cmocka_unit_test(knobs),
+		cmocka_unit_test(silence_is_tried_on),
+		cmocka_unit_test(a_name_with_two_addresses),
 	};
 	setenv("XDG_RUNTIME_DIR", scratch("."), 1);
 	return cmocka_run_group_tests_name("net_peers", tests, NULL, NULL);

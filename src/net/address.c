@@ -38,15 +38,39 @@ static int split(const char *text, bool for_listen, char *host, size_t cap, unsi
 	return 0;
 }
 
-int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
-		    struct err *e)
+/* false: no machine is reached by it alone. */
+static bool take(const struct addrinfo *a, unsigned port, struct address *v)
 {
-	char host[NET_ADDRESS], number[INET6_ADDRSTRLEN];
+	char number[INET6_ADDRSTRLEN];
+	if (a->ai_family == AF_INET) {
+		const struct in_addr *in =
+			&((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr;
+		inet_ntop(AF_INET, in, number, sizeof number);
+		v->loopback = (ntohl(in->s_addr) >> 24) == 127;
+		snprintf(v->text, NET_ADDRESS, "%s:%u", number, port);
+		return true;
+	}
+	if (a->ai_family != AF_INET6)
+		return false;
+	const struct in6_addr *in =
+		&((const struct sockaddr_in6 *)(const void *)a->ai_addr)->sin6_addr;
+	inet_ntop(AF_INET6, in, number, sizeof number);
+	v->loopback = IN6_IS_ADDR_LOOPBACK(in);
+	snprintf(v->text, NET_ADDRESS, "[%s]:%u", number, port);
+	return !IN6_IS_ADDR_LINKLOCAL(in);
+}
+
+static int resolve(const char *text, bool for_listen, struct address *v, int most, int *n_p,
+		   struct err *e)
+{
+	char host[NET_ADDRESS];
 	unsigned port = 0;
+	*n_p = 0;
 	TRY(split(text, for_listen, host, sizeof host, &port, e));
 	if (for_listen && strcmp(host, "*") == 0) {
-		snprintf(out_p, NET_ADDRESS, "*:%u", port);
-		*loopback_p = false;
+		snprintf(v->text, NET_ADDRESS, "*:%u", port);
+		v->loopback = false;
+		*n_p = 1;
 		return 0;
 	}
 	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM }, *list;
@@ -57,27 +81,33 @@ int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], 
 			       "/etc/hosts",
 			       text, gai_strerror(rc));
 	/* IPv4 where there is both: home networks and firewalls are mostly set up for it. */
-	const struct addrinfo *best = list;
-	for (const struct addrinfo *a = list; a; a = a->ai_next)
-		if (a->ai_family == AF_INET) {
-			best = a;
-			break;
-		}
-	if (best->ai_family == AF_INET) {
-		const struct in_addr *in =
-			&((const struct sockaddr_in *)(const void *)best->ai_addr)->sin_addr;
-		inet_ntop(AF_INET, in, number, sizeof number);
-		*loopback_p = (ntohl(in->s_addr) >> 24) == 127;
-		snprintf(out_p, NET_ADDRESS, "%s:%u", number, port);
-	} else {
-		const struct in6_addr *in =
-			&((const struct sockaddr_in6 *)(const void *)best->ai_addr)->sin6_addr;
-		inet_ntop(AF_INET6, in, number, sizeof number);
-		*loopback_p = IN6_IS_ADDR_LOOPBACK(in);
-		snprintf(out_p, NET_ADDRESS, "[%s]:%u", number, port);
-	}
+	for (int v4 = 1; v4 >= 0; v4--)
+		for (const struct addrinfo *a = list; a && *n_p < most; a = a->ai_next)
+			if ((a->ai_family == AF_INET) == v4)
+				*n_p += take(a, port, &v[*n_p]);
 	freeaddrinfo(list);
+	return *n_p ? 0
+		    : err_set(e, ERR_NET,
+			      "address '%s': this is a link-local address, which means another "
+			      "machine on each cable: give both machines addresses of a network "
+			      "(fd00::1/64 and fd00::2/64, or IPv4)",
+			      text);
+}
+
+int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
+		    struct err *e)
+{
+	struct address one;
+	int n;
+	TRY(resolve(text, for_listen, &one, 1, &n, e));
+	memcpy(out_p, one.text, NET_ADDRESS);
+	*loopback_p = one.loopback;
 	return 0;
+}
+
+int address_all(const char *text, struct address v[ADDRESS_MOST], int *n_p, struct err *e)
+{
+	return resolve(text, false, v, ADDRESS_MOST, n_p, e);
 }
 
 unsigned address_socket(const char *number, struct sockaddr_storage *a_p)

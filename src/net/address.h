@@ -12,6 +12,13 @@
  * May ask the name service, which can take seconds. */
 int address_resolve(const char *text, bool for_listen, char out_p[NET_ADDRESS], bool *loopback_p,
 		    struct err *e);
+/* The same, to dial: all addresses that a name has, in the order in which they are tried. */
+enum { ADDRESS_MOST = 4 };
+struct address {
+	char text[NET_ADDRESS];
+	bool loopback;
+};
+int address_all(const char *text, struct address v[ADDRESS_MOST], int *n_p, struct err *e);
 
 struct sockaddr_storage;
 /* Turns an address from address_resolve into a socket address; returns its length. "*" means every

@@ -53,7 +53,7 @@ static int shm_dial(struct link *l, const char *address, const char *peer_key, s
 	TRY(address_resolve(to, false, number, &loopback, e));
 	if (!meet_is_here(number))
 		return elsewhere(to, e);
-	return hub_dial(l->net->priv, l, "", "", number, e);
+	return hub_dial(l->net->priv, l, NULL, 0, "", number, e);
 }
 
 const struct net_transport net_shm = {

@@ -136,19 +136,28 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 static int tls_row_dial(struct link *l, const char *address, const char *peer_key, struct err *e)
 {
 	const char *semicolon = strchr(address, ';'), *to = semicolon ? semicolon + 1 : address;
-	char number[NET_ADDRESS], from[NET_ADDRESS] = "", source[NET_ADDRESS] = "";
-	bool loopback, own;
+	char from[NET_ADDRESS] = "", source[NET_ADDRESS] = "";
+	struct address at[ADDRESS_MOST];
+	const char *meet = "";
+	bool own;
+	int all, n = 0;
 	(void)peer_key; /* is l->peer */
-	TRY(address_resolve(to, false, number, &loopback, e));
-	TRY(may_use(l->net, to, loopback, e));
+	TRY(address_all(to, at, &all, e));
+	for (int i = 0; i < all; i++)
+		if (may_use(l->net, to, at[i].loopback, e) >= 0)
+			at[n++] = at[i];
+	if (!n)
+		return e->code;
+	err_clear(e);
+	for (int i = n - 1; i >= 0 && l->net->o.near; i--)
+		meet = meet_is_here(at[i].text) ? at[i].text : meet;
 	if (semicolon) {
 		int len = (int)(semicolon - address);
 		snprintf(from, sizeof from,
 			 memchr(address, ':', (size_t)len) ? "[%.*s]:0" : "%.*s:0", len, address);
 		TRY(address_resolve(from, true, source, &own, e));
 	}
-	return hub_dial(l->net->priv, l, number, source,
-			l->net->o.near && meet_is_here(number) ? number : "", e);
+	return hub_dial(l->net->priv, l, at, n, source, meet, e);
 }
 
 const struct net_transport net_tls = {

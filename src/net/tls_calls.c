@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "net/address.h"
 #include "net/shm_memory.h"
@@ -186,18 +187,23 @@ void hub_listen(struct hub *h, int fd, int near_fd, const char *path)
 	pthread_mutex_unlock(&h->lock);
 }
 
-int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
-	     struct err *e)
+int hub_dial(struct hub *h, struct link *l, const struct address *to, int n, const char *source,
+	     const char *meet, struct err *e)
 {
 	struct conn *c = conn_new(h->net, h->keys, &h->log);
 	if (!c)
 		return err_nomem(e, sizeof *c, "a connection");
 	c->hub = h;
 	c->link = l;
-	c->to_n = *to ? address_socket(to, &c->to) : 0;
+	for (int i = 0; i < n && i < ADDRESS_MOST; i++)
+		c->way_n[c->nway++] = address_socket(to[i].text, &c->way[i]);
+	c->to = c->way[0];
+	c->to_n = c->way_n[0];
 	snprintf(c->meet, sizeof c->meet, "%s", meet);
 	c->source_n = *source ? address_socket(source, &c->source) : 0;
 	c->dial_deadline = l->dial_deadline;
+	if (n > 1)
+		c->attempt = (c->dial_deadline - clock_now()) / n;
 	l->priv = c;
 	pthread_mutex_lock(&h->lock);
 	c->next = h->fresh;

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "net/address.h"
 #include "net/net_priv.h"
 #include "net/shm_proof.h"
 #include "net/tls_crypt.h"
@@ -41,6 +42,7 @@ enum conn_state {
 enum conn_end {
 	END_NONE,
 	END_CLOSED,    /* by the peer, or broken */
+	END_SILENT,    /* no answer in time */
 	END_RESET,     /* by the peer, without a word: it may have too many at a time */
 	END_STRANGE,   /* what it sent is not this protocol */
 	END_KEYS,      /* one side has a key, the other none */
@@ -122,10 +124,11 @@ struct conn {
 	uint32_t watched; /* events that epoll looks for */
 	int watcher;      /* the epoll */
 	bool guest;       /* watched among the strangers */
-	/* dialled */
-	struct sockaddr_storage to, source;
-	socklen_t to_n, source_n;
-	int64_t dial_deadline, retry_at;
+	/* dialled; `way`: all addresses of the name, `to` is the one of this attempt */
+	struct sockaddr_storage to, source, way[ADDRESS_MOST];
+	socklen_t to_n, source_n, way_n[ADDRESS_MOST];
+	int nway, at, strangers; /* strangers: attempts at which another machine has answered */
+	int64_t dial_deadline, retry_at, attempt; /* attempt: 0 or the time for one */
 	int failures, resets;
 	char meet[NET_ADDRESS]; /* dialled: where to meet on this machine; "": nowhere */
 	bool counted;           /* not the first: parallel_up() knows that it is up */

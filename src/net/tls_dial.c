@@ -23,8 +23,19 @@ static void give_up(struct conn *c, int code, const char *what)
 	conn_break(c, code, what);
 }
 
+/* The name has several addresses, and one of them may be of another family, or an old one. */
+static void next_way(struct conn *c)
+{
+	if (c->nway < 2)
+		return;
+	c->at = (c->at + 1) % c->nway;
+	c->to = c->way[c->at];
+	c->to_n = c->way_n[c->at];
+}
+
 static void try_later(struct conn *c, int64_t now)
 {
+	next_way(c);
 	conn_reset(c);
 	c->end = END_NONE;
 	c->state = CONN_WAITING;
@@ -125,12 +136,21 @@ void dial_answered(struct conn *c, int64_t now)
 		connected(c, now);
 }
 
+bool dial_late(struct conn *c, int64_t now)
+{
+	if (c->state == CONN_WAITING || now - c->began <= dial_attempt(c))
+		return false;
+	c->end = END_SILENT;
+	dial_failed(c, now);
+	return true;
+}
+
 void dial_failed(struct conn *c, int64_t now)
 {
 	char text[400];
 	const char *what = NULL;
 	bool keys = c->keys != NULL;
-	const bool again = c->end == END_CLOSED || c->end == END_RESET;
+	const bool again = c->end == END_CLOSED || c->end == END_RESET || c->end == END_SILENT;
 	if (c->near && c->to_n && (!again || c->failures + 1 >= FAILURES)) {
 		/* the process that answers here is another one, or cannot prove its key: TCP */
 		log_debug("%s: no link through shared memory (%d); TCP is tried", c->link->address,
@@ -141,7 +161,13 @@ void dial_failed(struct conn *c, int64_t now)
 		c->retry_at = now;
 		return;
 	}
-	c->failures += c->end == END_CLOSED || c->end == END_STRANGE;
+	if ((c->end == END_WRONG_KEY || c->end == END_KEYS) && ++c->strangers < c->nway) {
+		try_later(c, now);
+		return;
+	}
+	/* silence on this machine: TCP is tried in the end */
+	c->failures += c->end == END_CLOSED || c->end == END_STRANGE ||
+		       (c->end == END_SILENT && c->near && c->to_n);
 	c->resets += c->end == END_RESET;
 	if (c->end == END_REFUSED)
 		snprintf(text, sizeof text,

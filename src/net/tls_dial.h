@@ -15,6 +15,14 @@ void dial_options(int fd, double peer_timeout);
 void dial_begin(struct conn *c, int64_t now);
 /* The kernel has an answer for a connection that is CONN_CONNECTING. */
 void dial_answered(struct conn *c, int64_t now);
+/* The time for one attempt, handshake included, in ns: each of several addresses gets its part. */
+#define DIAL_ATTEMPT ((int64_t)5000000000)
+static inline int64_t dial_attempt(const struct conn *c)
+{
+	return c->attempt && c->attempt < DIAL_ATTEMPT ? c->attempt : DIAL_ATTEMPT;
+}
+/* Ends an attempt that has taken longer; false: it goes on. */
+bool dial_late(struct conn *c, int64_t now);
 /* An attempt has failed, as c->end says: the connection waits for the next one, or is gone. */
 void dial_failed(struct conn *c, int64_t now);
 

@@ -22,7 +22,6 @@
 
 #define MS ((int64_t)1000000)
 #define SECOND (1000 * MS)
-#define ATTEMPT (5 * SECOND)     /* one attempt, handshake included */
 #define FAREWELL (10 * SECOND)   /* from our BYE to the end of the connection */
 #define OTHERS_DUE (10 * SECOND) /* time for more connections of a link to come up */
 #define GUESTS_SHARE 10          /* strangers get one part in so many of the thread's time, */
@@ -70,7 +69,7 @@ static int64_t due(const struct hub *h, const struct conn *c)
 	if (c->state == CONN_GONE)
 		return NET_FOREVER;
 	return sooner(c->dial_deadline,
-		      c->state == CONN_WAITING ? c->retry_at : c->began + ATTEMPT + MS);
+		      c->state == CONN_WAITING ? c->retry_at : c->began + dial_attempt(c) + MS);
 }
 
 /* ---- several connections of one link -------------------------------------------------------- */
@@ -388,9 +387,7 @@ static void check(struct hub *h, struct conn *c)
 		} else if (c->state == CONN_WAITING && h->now >= c->retry_at) {
 			dial_begin(c, h->now);
 			settle(h, c, false);
-		} else if (c->state != CONN_WAITING && h->now - c->began > ATTEMPT) {
-			c->end = END_CLOSED;
-			dial_failed(c, h->now);
+		} else if (dial_late(c, h->now)) {
 			watch(h, c);
 		}
 	}

@@ -25,10 +25,12 @@ int hub_open(struct net *n, struct err *e);
 /* Sockets that listen, over TCP and on this machine (-1: none); the hub owns them. `path`: of the
  * second, removed in the end. */
 void hub_listen(struct hub *h, int fd, int near_fd, const char *path);
-/* Begins to dial: numbers as address_resolve makes them. `to`, over TCP, may be "", and so may
- * `source`; `meet`: the address at which to meet on this machine first, or "". 0 or ERR_NOMEM. */
-int hub_dial(struct hub *h, struct link *l, const char *to, const char *source, const char *meet,
-	     struct err *e);
+/* Begins to dial: numbers as address_resolve makes them. `to`: over TCP, `n` of them, one after the
+ * other; `source` may be ""; `meet`: the address at which to meet on this machine first, or "". 0
+ * or ERR_NOMEM. */
+struct address;
+int hub_dial(struct hub *h, struct link *l, const struct address *to, int n, const char *source,
+	     const char *meet, struct err *e);
 /* The rest of struct net_transport; l->priv is the link's struct conn. */
 /* Ends the thread, once all links are gone or after `linger` seconds. */
 void hub_close(struct net *n, double linger);
