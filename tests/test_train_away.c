@@ -57,6 +57,7 @@ static const struct split splits[] = {
 	  true },
 	{ "of two homes", "zebra", 1, { 3 }, { 2 }, { 2, 1, 0 }, { "222222" }, true },
 	{ "each has some of all", "zebra", 1, { 2 }, { 2 }, { 2, 1 }, { "010110" }, true },
+	{ "a group of one", "zebra", 1, { 1 }, { 1 }, { 1 }, { "000000" }, true },
 	{ "homes and another", "gpipe", 1, { 3 }, { 2 }, { 1, 1, 0 }, { "021022" }, false },
 	{ "of two homes and a stage",
 	  "gpipe",

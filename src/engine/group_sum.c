@@ -502,7 +502,7 @@ static int collect_blocks(struct group_sum *g, const float *own, const size_t *c
 int group_sum_norms(struct group_sum *g, struct worker_model *m, struct err *e)
 {
 	const int me = plan_place(g->exchange->plan);
-	const bool apart = g->shared || m->deal;
+	const bool apart = g->shared || (m->deal && m->group > 1);
 	size_t count[STATE_MEMBERS];
 	if (me && !apart)
 		return 0;
