@@ -223,11 +223,12 @@ static const struct gguf_tensor *tensor_of(const struct gguf *g, const char *nam
 static void test_families(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "granite",   "olmo2",       "smollm3-gguf",
-					     "gemma",     "gemma2-gguf", "gemma3-gguf",
-					     "phi3",      "phi4-mini",   "glm4",
-					     "olmoe",     "mixtral",     "qwen3-moe",
-					     "qwen2-moe", "glm4-moe" };
+	static const char *const names[] = { "granite",      "olmo2",       "smollm3-gguf",
+					     "gemma",        "gemma2-gguf", "gemma3-gguf",
+					     "phi3",         "phi4-mini",   "glm4",
+					     "olmoe",        "mixtral",     "qwen3-moe",
+					     "qwen2-moe",    "glm4-moe",    "olmo3",
+					     "exaone4-gguf", "ernie4_5" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
 		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);
@@ -272,12 +273,12 @@ static void test_families(void **state)
 static void test_no_place(void **state)
 {
 	(void)state;
-	static const char *const row[][2] = { { "gemma2", "query_pre_attn_scalar" },
-					      { "gemma3", "sliding_window_pattern" },
-					      { "gemma3-new", "layer_types" },
-					      { "smollm3", "no_rope_layers" },
-					      { "glm", "'glm'" },
-					      { "llama-dynamic", "dynamic" } };
+	static const char *const row[][2] = {
+		{ "gemma2", "query_pre_attn_scalar" }, { "gemma3", "sliding_window_pattern" },
+		{ "gemma3-new", "layer_types" },       { "smollm3", "no_rope_layers" },
+		{ "exaone4", "sliding_window" },       { "glm", "'glm'" },
+		{ "llama-dynamic", "dynamic" }
+	};
 	for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
 		struct err e = { 0 };
 		struct stat st;
@@ -450,6 +451,10 @@ static int spoil(void *ctx, const char *name, int64_t row0, int64_t rows, float 
 	"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":4,\"vocab_size\":10,"      \
 	"\"max_position_embeddings\":8,\"tie_word_embeddings\":" tied "}"
 
+/* llama.cpp would compute otherwise. */
+#define YARN(other)                                                                                \
+	HEAD("qwen2", "true,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4," other "}")
+
 static void test_refused(void **state)
 {
 	(void)state;
@@ -478,6 +483,11 @@ static void test_refused(void **state)
 		{ HEAD("gemma2", "false"), "tie_word_embeddings" },
 		{ HEAD("olmo2", "true"), "tie_word_embeddings" },
 		{ HEAD("gpt_oss", "true"), "tie_word_embeddings" },
+		{ YARN("\"beta_fast\":16"), "beta_fast" },
+		{ YARN("\"beta_slow\":2"), "beta_slow" },
+		{ YARN("\"attention_factor\":1"), "attention_factor" },
+		{ YARN("\"mscale\":1,\"mscale_all_dim\":1"), "attention_factor" },
+		{ YARN("\"truncate\":false"), "truncate" },
 		{ "{}", "model_type" }
 	};
 	for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {

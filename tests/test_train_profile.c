@@ -43,7 +43,7 @@ static struct model_config small(void)
 				  .tied = true,
 				  .norm_eps = 1e-5,
 				  .rot = 8,
-				  .rope_scale = 1 };
+				  .rope_scale = { 1 } };
 	for (int i = 0; i < 4; i++)
 		c.inv_freq[0][i] = (float)pow(10000, -i / 4.0);
 	return c;

@@ -93,6 +93,9 @@ GGUF = (
     "gpt-oss",
     "qwen2-moe",
     "glm4-moe",
+    "olmo3",
+    "exaone4-gguf",
+    "ernie4_5",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -760,11 +763,87 @@ FAMILIES = {
             tie_word_embeddings=False,
         ),
     ),
+    "olmo3": dict(
+        arch="olmo3",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=5),
+            rms_norm_eps=1e-6,
+            rope_theta=500000.0,
+            rope_scaling=dict(
+                rope_type="yarn",
+                factor=8.0,
+                original_max_position_embeddings=16,
+                attention_factor=1.2079441541679836,
+                beta_fast=32.0,
+                beta_slow=1.0,
+            ),
+            sliding_window=9,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+    ),
+    "exaone4": dict(
+        arch="exaone4",
+        store="F32",
+        config=dict(
+            vocab_size=133,
+            **dict(SMALL, num_hidden_layers=5),
+            head_dim=10,
+            rms_norm_eps=1e-5,
+            rope_theta=1000000.0,
+            rope_scaling=dict(
+                rope_type="llama3",
+                factor=16.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=16,
+            ),
+            sliding_window=9,
+            sliding_window_pattern=4,
+            tie_word_embeddings=False,
+        ),
+    ),
+    # as the small one, which has no window and rotates everywhere
+    "exaone4-gguf": dict(
+        arch="exaone4",
+        store="BF16",
+        grads=False,
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            head_dim=12,
+            rms_norm_eps=1e-5,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            sliding_window_pattern=None,
+            layer_types=["full_attention"] * 2,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "ernie4_5": dict(
+        arch="ernie4_5",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            head_dim=16,
+            rms_norm_eps=1e-5,
+            rope_theta=500000.0,
+            use_bias=False,
+            pad_token_id=0,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
     "olmo2": transformers.Olmo2ForCausalLM,
+    "olmo3": transformers.Olmo3ForCausalLM,
+    "exaone4": transformers.Exaone4ForCausalLM,
+    "ernie4_5": transformers.Ernie4_5ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
     "gemma": transformers.GemmaForCausalLM,
     "gemma2": transformers.Gemma2ForCausalLM,
@@ -1413,7 +1492,7 @@ def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
-    other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe"}
+    other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1461,6 +1540,7 @@ def write_family_gguf(name, model, c):
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         w.add_rope_scaling_factor(s["factor"])
         w.add_rope_scaling_orig_ctx_len(s["original_max_position_embeddings"])
+    if arch == "gpt-oss":
         w.add_expert_feed_forward_length(c["intermediate_size"])
     if s.get("type") == "longrope":
         old = c["original_max_position_embeddings"]

@@ -14,6 +14,7 @@ import sys
 import models
 
 SCALED = ("llama", "mistral", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "glm4")
+SCALED += ("exaone4", "ernie4_5")
 
 
 def scaling(r, rot, family):
@@ -55,7 +56,7 @@ def draw(r, family):
         hidden = r.choice([32, 48, 72]) if family not in ("gemma", "gemma2", "gemma3_text") else 0
         if not hidden or hidden % heads:  # several families insist
             hidden = heads * r.choice([8, 12])
-        if family in ("olmo2", "granite", "olmoe", "mixtral"):  # likewise
+        if family in ("olmo2", "olmo3", "granite", "olmoe", "mixtral"):  # likewise
             hidden = heads * head
     c = dict(
         vocab_size=r.choice([97, 131, 257]),
@@ -70,7 +71,7 @@ def draw(r, family):
         tie_word_embeddings=r.random() < 0.5,
         pad_token_id=0,
     )
-    if family not in ("phi3", "olmo2", "granite", "olmoe", "mixtral"):
+    if family not in ("phi3", "olmo2", "olmo3", "granite", "olmoe", "mixtral"):
         c["head_dim"] = head
     if family in ("qwen3_moe", "olmoe", "mixtral"):
         c["num_local_experts" if family == "mixtral" else "num_experts"] = r.choice([3, 5, 8])
@@ -96,6 +97,17 @@ def draw(r, family):
         c.update(attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5)
     if family in ("qwen3", "granite", "olmo2", "glm", "glm4", "gemma", "gemma2", "gemma3_text"):
         c["attention_bias"] = r.random() < 0.3
+    if family == "olmo3":
+        c["rope_theta"] = 500000.0  # transformers 5.23 takes no other for layers with a window
+        s = r.choice([None, dict(rope_type="linear", factor=4.0)])
+        yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+        c["rope_scaling"] = r.choice([s, yarn])
+    if family in ("olmo3", "exaone4"):
+        c["sliding_window"] = r.choice([4, 9, 40])
+    if family == "exaone4":
+        c["sliding_window_pattern"] = r.choice([1, 2, 4])
+    if family == "ernie4_5":
+        c["use_bias"] = r.random() < 0.5
     if family in ("mistral", "phi3"):
         c["sliding_window"] = r.choice([None, 5, 30])
     if family in ("gemma2", "gemma3_text"):

@@ -48,6 +48,22 @@ MODELS = {
     ),
     "olmo2": ("Olmo2Config", dict(SHAPE, num_hidden_layers=2, tie_word_embeddings=False)),
     "smollm3": ("SmolLM3Config", dict(SHAPE, num_hidden_layers=5)),
+    "olmo3": (
+        "Olmo3Config",
+        dict(SHAPE, num_hidden_layers=5, sliding_window=17, tie_word_embeddings=False)
+        | dict(
+            max_position_embeddings=256,
+            rope_scaling=dict(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=32
+            ),
+        ),
+    ),
+    "exaone4": (
+        "Exaone4Config",
+        dict(SHAPE, num_hidden_layers=2, sliding_window=None)
+        | dict(layer_types=["full_attention"] * 2),
+    ),
+    "ernie4_5": ("Ernie4_5Config", dict(SHAPE, num_hidden_layers=2)),
     "gemma": ("GemmaConfig", dict(GEMMA, num_hidden_layers=2)),
     "gemma2": (
         "Gemma2Config",

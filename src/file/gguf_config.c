@@ -440,6 +440,8 @@ static int make(const struct maker *m, struct err *e)
 				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
 		set_int(m, "sliding_window", window);
+	else if (!strcmp(m->arch->name, "exaone4"))
+		json_object_set_new(m->o, "sliding_window", json_null());
 	return token_ids(m, e);
 }
 
@@ -459,10 +461,12 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 		TRY(read_integer(&m, "expert_count", false, 0, &experts, e));
 	if (experts)
 		m.arch = gguf_arch_for("mixtral");
-	else if (!strcmp(name, "llama")) { /* with a window it is Mistral */
+	else if (!strcmp(name, "llama") || !strcmp(name, "olmo2")) {
+		const bool llama = name[0] == 'l';
 		int64_t window = 0;
 		TRY(read_integer(&m, "attention.sliding_window", false, 0, &window, e));
-		m.arch = gguf_arch_for(window ? "mistral" : "llama");
+		if (window)
+			m.arch = gguf_arch_for(llama ? "mistral" : "olmo3");
 	}
 	m.o = json_object();
 	if (!m.o)

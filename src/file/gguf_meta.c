@@ -99,6 +99,33 @@ static int read_rot(const struct gguf_maker *m, const json_t **o_p, double *thet
 				 m->where, share);
 }
 
+/* What llama.cpp takes for granted (ggml_rope_yarn_corr_dims; the factor on sin and cos of arXiv
+ * 2309.00071, equation 22). */
+static int check_yarn(const struct gguf_maker *m, const json_t *o, double factor, struct err *e)
+{
+	const double granted = factor > 1 ? 0.1 * log(factor) + 1 : 1;
+	double fast = 32, slow = 1, attention = granted, mscale = 0, all = 0;
+	bool cut = true;
+	TRY(json_opt_num(o, m->where, "beta_fast", 0, 1e6, &fast, e));
+	TRY(json_opt_num(o, m->where, "beta_slow", 0, 1e6, &slow, e));
+	TRY(json_opt_num(o, m->where, "mscale", 0, 1e6, &mscale, e));
+	TRY(json_opt_num(o, m->where, "mscale_all_dim", 0, 1e6, &all, e));
+	if (mscale > 0 && all > 0)
+		attention = (0.1 * mscale * log(factor) + 1) / (0.1 * all * log(factor) + 1);
+	TRY(json_opt_num(o, m->where, "attention_factor", 0, 1e6, &attention, e));
+	TRY(json_opt_bool(o, m->where, "truncate", &cut, e));
+	const char *key = fast != 32                                    ? "beta_fast"
+			  : slow != 1                                   ? "beta_slow"
+			  : fabs(attention - granted) > 1e-4            ? "attention_factor"
+			  : !cut && strcmp(m->s->arch->name, "gpt-oss") ? "truncate"
+									: NULL;
+	return !key ? 0
+		    : err_set(e, ERR_UNSUPPORTED,
+			      "%s: rope scaling: '%s' cannot be written into a GGUF with the value "
+			      "that it has; write a folder instead",
+			      m->where, key);
+}
+
 static int put_rope(const struct gguf_maker *m, int64_t positions, struct err *e)
 {
 	const json_t *o = NULL;
@@ -125,6 +152,8 @@ static int put_rope(const struct gguf_maker *m, int64_t positions, struct err *e
 			       m->where, type);
 	TRY(json_need_num(o, m->where, "factor", 1, 1e6, &factor, e));
 	TRY(json_opt_num(o, m->where, "original_max_position_embeddings", 1, 1e9, &context, e));
+	if (!strcmp(type, "yarn"))
+		TRY(check_yarn(m, o, factor, e));
 	char name[128];
 	snprintf(name, sizeof name, "%s.rope.scaling.type", m->s->arch->name);
 	if (m->p)

@@ -16,7 +16,7 @@ struct buf;
 /* Which names of Hugging Face the norms of a layer have. */
 enum gguf_norms {
 	GGUF_NORMS_LLAMA,
-	GGUF_NORMS_GEMMA, /* and OLMo 2 */
+	GGUF_NORMS_GEMMA, /* and OLMo, EXAONE */
 	GGUF_NORMS_GLM,
 	GGUF_NORMS_OSS
 };

@@ -210,9 +210,64 @@ static int special_granite(const struct gguf_maker *m, struct err *e)
 	return 0;
 }
 
-static int special_no_bias(const struct gguf_maker *m, struct err *e)
+/* Layers with a window rotate by frequencies of the same base, which are not scaled. */
+static int special_olmo3(const struct gguf_maker *m, struct err *e)
 {
-	return refuse(m, "attention_bias", e);
+	const json_t *p = json_object_get(m->c, "rope_parameters"),
+		     *s = json_object_get(p, "sliding_attention");
+	int64_t window = 4096;
+	double theta = 500000, base = 500000;
+	const char *type = "default";
+	TRY(json_opt_num(m->c, m->where, "rope_theta", 1, 1e12, &base, e));
+	theta = base;
+	if (json_is_object(json_object_get(p, "full_attention")))
+		TRY(json_opt_num(json_object_get(p, "full_attention"), m->where, "rope_theta", 1,
+				 1e12, &base, e));
+	if (json_is_object(s)) {
+		TRY(json_opt_num(s, m->where, "rope_theta", 1, 1e12, &theta, e));
+		TRY(json_opt_str(s, m->where, "rope_type", &type, e));
+	}
+	if (theta != base || strcmp(type, "default") != 0)
+		return no_place(m, "rope_parameters.sliding_attention", e);
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
+	maker_u32(m, "attention.sliding_window", window);
+	TRY(refuse(m, "attention_bias", e));
+	return check_layer_types(m, 4, e);
+}
+
+static int special_olmo2(const struct gguf_maker *m, struct err *e)
+{
+	return !strcmp(m->s->arch->model_type, "olmo3") ? special_olmo3(m, e)
+							: refuse(m, "attention_bias", e);
+}
+
+/* llama.cpp knows by the number of layers which of the two models has windows. */
+static int special_exaone4(const struct gguf_maker *m, struct err *e)
+{
+	enum { LARGE = 64 };
+	const bool large = m->s->layers == LARGE;
+	int64_t window = 4096, every = 4;
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
+	if (json_is_null(json_object_get(m->c, "sliding_window")))
+		window = 0;
+	if (large != (window != 0))
+		return no_place(m, "sliding_window", e);
+	if (!window)
+		return 0;
+	const json_t *p = json_object_get(m->c, "sliding_window_pattern");
+	if (json_is_integer(p))
+		every = json_integer_value(p);
+	else if (json_is_string(p) && strcmp(json_string_value(p), "LLLG") != 0)
+		every = 0;
+	if (every != 4 && !json_is_array(json_object_get(m->c, "layer_types")))
+		return no_place(m, "sliding_window_pattern", e);
+	maker_u32(m, "attention.sliding_window", window);
+	return check_layer_types(m, 4, e);
+}
+
+static int special_ernie(const struct gguf_maker *m, struct err *e)
+{
+	return refuse(m, "use_bias", e);
 }
 
 static int special_gemma(const struct gguf_maker *m, struct err *e)
@@ -315,12 +370,13 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 	} rows[] = {
 		{ "llama", special_llama },       { "qwen2", special_qwen },
 		{ "qwen3", special_qwen },        { "granite", special_granite },
-		{ "smollm3", special_smollm3 },   { "olmo2", special_no_bias },
+		{ "smollm3", special_smollm3 },   { "olmo2", special_olmo2 },
 		{ "gemma", special_gemma },       { "gemma2", special_gemma2 },
 		{ "gemma3", special_gemma3 },     { "phi3", special_phi3 },
 		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
 		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
-		{ "glm4moe", special_glm4moe },
+		{ "glm4moe", special_glm4moe },   { "exaone4", special_exaone4 },
+		{ "ernie4_5", special_ernie },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

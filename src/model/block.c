@@ -116,7 +116,7 @@ static int heads(struct tape *t, const struct layer_context *c, struct tensor **
 	const uint8_t table = m->rope_table[c->index];
 	struct rope r = { .pos = c->pos,
 			  .freq = DEV_REF(c->stage->inv_freq, table * sizeof m->inv_freq[0]),
-			  .scale = m->rope_scale,
+			  .scale = m->rope_scale[table],
 			  .rot = m->rot,
 			  .near = m->rope_near };
 	if (c->rope.table.buf && table == 0) {

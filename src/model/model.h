@@ -122,7 +122,7 @@ struct model_config {
 	bool rope_near;
 	float inv_freq[ROPE_TABLES][MODEL_HEAD_DIM_MOST / 2];
 	uint8_t rope_table[MODEL_LAYERS_MOST];
-	float rope_scale; /* factor on sin and cos */
+	float rope_scale[ROPE_TABLES]; /* factor on sin and cos */
 	/* Sequences of more than rope_limit tokens have frequencies of their own (rope.h); 0: none
 	 * have. Those of longrope, or for `dynamic` what they are computed from */
 	int64_t rope_limit;

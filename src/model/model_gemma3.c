@@ -9,32 +9,10 @@
 #include "model/rope.h"
 #include "model/window.h"
 
-/* Table 1: the frequencies of layers with a window. */
-static int read_local_rope(const json_t *j, const char *where, struct model_config *c,
-			   struct err *e)
-{
-	const json_t *s =
-		json_object_get(json_object_get(j, "rope_parameters"), "sliding_attention");
-	double theta = 10000;
-	const float scale = c->rope_scale;
-	TRY(json_opt_num(j, where, "rope_local_base_freq", 1, 1e12, &theta, e));
-	if (s)
-		TRY(json_opt_num(s, where, "rope_theta", 1, 1e12, &theta, e));
-	TRY(rope_scale(j, s, where, theta, c, c->inv_freq[1], e));
-	if (c->rope_limit || c->rope_scale != scale)
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: this kind of rope scaling is not supported for Gemma 3 (default "
-			"and linear are)",
-			where);
-	for (int64_t i = 0; i < c->layers; i++)
-		c->rope_table[i] = c->windowed[i];
-	return 0;
-}
-
 static int read_gemma3(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
 	int64_t window = 4096, pattern = 6;
+	double theta = 10000;
 	c->norms = NORMS_GEMMA;
 	c->qk_norm = true;
 	TRY(gemma_read(j, where, c, e));
@@ -45,7 +23,8 @@ static int read_gemma3(const json_t *j, const char *where, struct model_config *
 	for (int64_t i = pattern - 1; i < c->layers; i += pattern)
 		c->windowed[i] = 0;
 	TRY(model_window_types(j, where, c, e));
-	return read_local_rope(j, where, c, e);
+	TRY(json_opt_num(j, where, "rope_local_base_freq", 1, 1e12, &theta, e));
+	return rope_read_windowed(j, where, theta, c, e);
 }
 
 static const char *const types[] = { "gemma3_text", NULL };

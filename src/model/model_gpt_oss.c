@@ -12,13 +12,13 @@
 /* What missing rope parameters mean to transformers. */
 static int default_rope(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
+	double theta = 150000;
+	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
 	json_t *s = json_pack("{s:s,s:f,s:b,s:i}", "rope_type", "yarn", "factor", 32.0, "truncate",
 			      0, "original_max_position_embeddings", 4096);
-	double theta = 150000;
 	if (!s)
 		return err_nomem(e, 256, "rope parameters");
-	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
-	int rc = rope_scale(j, s, where, theta, c, c->inv_freq[0], e);
+	int rc = rope_scale(j, s, where, theta, c, 0, e);
 	json_decref(s);
 	return rc;
 }

@@ -48,8 +48,9 @@ static double yarn_mscale(double factor, double mscale)
 /* YaRN (Peng et al. 2023, arXiv 2309.00071, section 3): high frequencies stay, low ones are
  * divided by factor, with a ramp between (transformers' _compute_yarn_parameters). */
 static int scale_yarn(const json_t *s, const char *where, double theta, struct model_config *c,
-		      float *inv, struct err *e)
+		      int table, struct err *e)
 {
+	float *inv = c->inv_freq[table];
 	double old = c->max_positions ? (double)c->max_positions : 1, fast = 32, slow = 1,
 	       attention = 0, mscale = 0, all = 0, factor, d = (double)c->rot;
 	bool truncate = true;
@@ -70,10 +71,10 @@ static int scale_yarn(const json_t *s, const char *where, double theta, struct m
 		double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1), f = inv[i];
 		inv[i] = (float)(f / factor * ramp + f * (1 - ramp));
 	}
-	c->rope_scale = (float)(attention > 0 ? attention
-				: mscale > 0 && all > 0
-					? yarn_mscale(factor, mscale) / yarn_mscale(factor, all)
-					: yarn_mscale(factor, 1));
+	c->rope_scale[table] = (float)(attention > 0           ? attention
+				       : mscale > 0 && all > 0 ? yarn_mscale(factor, mscale) /
+									 yarn_mscale(factor, all)
+							       : yarn_mscale(factor, 1));
 	return 0;
 }
 
@@ -118,8 +119,9 @@ static int factor_list(const json_t *s, const char *where, const char *key,
  * sequences that are longer than the model was first trained for (transformers'
  * _compute_longrope_parameters). */
 static int scale_longrope(const json_t *j, const json_t *s, const char *where,
-			  struct model_config *c, float *inv, struct err *e)
+			  struct model_config *c, struct err *e)
 {
+	float *inv = c->inv_freq[0];
 	double old = c->max_positions ? (double)c->max_positions : 1, factor = 0, attention = -1;
 	TRY(json_opt_num(s, where, "original_max_position_embeddings", 2, 1e9, &old, e));
 	TRY(json_opt_num(j, where, "original_max_position_embeddings", 2, 1e9, &old, e));
@@ -130,9 +132,9 @@ static int scale_longrope(const json_t *j, const json_t *s, const char *where,
 	TRY(factor_list(s, where, "long_factor", c, inv, c->long_freq, e));
 	TRY(factor_list(s, where, "short_factor", c, inv, inv, e));
 	c->rope_limit = (int64_t)old;
-	c->rope_scale = (float)(attention >= 0 ? attention
-				: factor > 1   ? sqrt(1 + log(factor) / log(old))
-					       : 1);
+	c->rope_scale[0] = (float)(attention >= 0 ? attention
+				   : factor > 1   ? sqrt(1 + log(factor) / log(old))
+						  : 1);
 	return 0;
 }
 
@@ -157,32 +159,36 @@ static void plain(double theta, int64_t rot, float *inv)
 }
 
 int rope_scale(const json_t *j, const json_t *s, const char *where, double theta,
-	       struct model_config *c, float *inv, struct err *e)
+	       struct model_config *c, int table, struct err *e)
 {
 	const char *type = "default";
 	double factor;
+	float *inv = c->inv_freq[table];
 	plain(theta, c->rot, inv);
+	c->rope_scale[table] = 1;
 	if (!s || json_is_null(s))
 		return 0;
 	TRY(json_opt_str(s, where, "type", &type, e));
 	TRY(json_opt_str(s, where, "rope_type", &type, e));
 	if (!strcmp(type, "default"))
 		return 0;
-	if (!strcmp(type, "dynamic"))
+	if (!strcmp(type, "dynamic") && table == 0)
 		return scale_dynamic(s, where, theta, c, e);
 	if (!strcmp(type, "yarn"))
-		return scale_yarn(s, where, theta, c, inv, e);
-	if (!strcmp(type, "longrope"))
-		return scale_longrope(j, s, where, c, inv, e);
+		return scale_yarn(s, where, theta, c, table, e);
+	if (!strcmp(type, "longrope") && table == 0)
+		return scale_longrope(j, s, where, c, e);
 	if (!strcmp(type, "llama3"))
 		return scale_llama3(s, where, c, inv, e);
 	if (!strcmp(type, "gguf_factors"))
 		return scale_factors(s, where, c, inv, e);
 	if (strcmp(type, "linear"))
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: rope scaling of type '%s' is not supported (default, dynamic, "
-			       "linear, llama3, longrope, yarn are)",
-			       where, type);
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: rope scaling of type '%s' is not supported%s (default, %slinear, "
+			"llama3, %syarn are)",
+			where, type, table ? " for layers with a window" : "",
+			table ? "" : "dynamic, ", table ? "" : "longrope, ");
 	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
 	for (int64_t i = 0; i < c->rot / 2; i++)
 		inv[i] = (float)(inv[i] / factor);
@@ -212,12 +218,30 @@ int rope_read(const json_t *j, const struct model_family *f, const char *where,
 			       "supported",
 			       where, share);
 	c->rot = (int64_t)((double)c->head_dim * share);
-	c->rope_scale = 1;
 	if (c->rot < 2 || c->rot % 2)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'partial_rotary_factor' %g of a head of %lld is no even number",
 			       where, share, (long long)c->head_dim);
-	return rope_scale(j, s, where, theta, c, c->inv_freq[0], e);
+	return rope_scale(j, s, where, theta, c, 0, e);
+}
+
+int rope_read_windowed(const json_t *j, const char *where, double theta, struct model_config *c,
+		       struct err *e)
+{
+	const json_t *s =
+		json_object_get(json_object_get(j, "rope_parameters"), "sliding_attention");
+	if (s)
+		TRY(json_opt_num(s, where, "rope_theta", 1, 1e12, &theta, e));
+	if (c->rope_limit) /* by the length of a sequence: one table has that */
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: this kind of rope scaling is not supported beside layers with a "
+			"window that rotate otherwise (default, linear, llama3, yarn are)",
+			where);
+	TRY(rope_scale(j, s, where, theta, c, 1, e));
+	for (int64_t i = 0; i < c->layers; i++)
+		c->rope_table[i] = c->windowed[i];
+	return 0;
 }
 
 void rope_long(const struct model_config *c, int64_t length, float *inv)

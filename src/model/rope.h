@@ -15,10 +15,14 @@ struct err;
 /* Reads the share that rotates and the frequencies of table 0. max_positions has been read. */
 int rope_read(const json_t *j, const struct model_family *f, const char *where,
 	      struct model_config *c, struct err *e);
-/* inv (rot/2): frequencies of base theta, scaled as s says (rope_scaling; NULL: not). `j` is the
- * whole configuration. */
+/* A table: frequencies of base theta, scaled as s says (rope_scaling; NULL: not), and the factor on
+ * sin and cos. `j` is the whole configuration. */
 int rope_scale(const json_t *j, const json_t *s, const char *where, double theta,
-	       struct model_config *c, float *inv, struct err *e);
+	       struct model_config *c, int table, struct err *e);
+/* Layers with a window get table 1: base theta, unless rope_parameters has one for
+ * "sliding_attention", and its scaling. Which layers have one, and table 0, have been read. */
+int rope_read_windowed(const json_t *j, const char *where, double theta, struct model_config *c,
+		       struct err *e);
 /* inv (rot/2): those of table 0 for a sequence of `length` tokens, above rope_limit. */
 void rope_long(const struct model_config *c, int64_t length, float *inv);
 

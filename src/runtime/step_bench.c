@@ -57,7 +57,7 @@ int step_bench_shape(const char *name, int64_t layers, struct model_config *c_p,
 		if (layers > 0 && layers < c.layers)
 			c.layers = layers;
 		c.norm_eps = 1e-5;
-		c.rope_scale = 1;
+		c.rope_scale[0] = 1;
 		c.rot = c.head_dim;
 		for (int64_t k = 0; k < c.head_dim / 2; k++)
 			c.inv_freq[0][k] = (float)pow(10000, -(double)(2 * k) / (double)c.head_dim);
