@@ -73,7 +73,7 @@ static void show(const struct dataset *d, size_t i, struct buf *b)
 		else if (x.id[k] >= FAKE_TURN)
 			buf_addf(b, "%c:", "suat"[x.id[k] - FAKE_TURN]);
 		else
-			buf_addc(b, "^$|"[x.id[k] - FAKE_BOS]);
+			buf_addc(b, "^$|&"[x.id[k] - FAKE_BOS]);
 		if (x.train[k] && (k + 1 == x.n || !x.train[k + 1]))
 			buf_addc(b, ']');
 		trained += x.train[k];
@@ -163,6 +163,11 @@ static void kinds(void **state)
 		/* axolotl's: a text */
 		{ &o, "completion", "{'text':'some text'}", "^[some text$]" },
 		{ &o, "text", "{'text':'some text \\u00e4'}", "^[some text \xc3\xa4$]" },
+		/* names of special tokens, where no template writes the text */
+		{ &o, "text", "{'text':'<^>a<$>b<$>'}", "^[a$b$]" },
+		{ &o, "completion", "{'prompt':'<^>q<$>','completion':'a<$>'}", "^q$[a$]" },
+		{ &o, "completion", "{'prompt':'q_','completion':'c'}", "^q[&$]" },
+		{ &o, "alpaca", "{'instruction':'<^>','output':'<$>'}", "u:<^>|a:[<$>|]" },
 	};
 	struct buf got = BUF_INIT;
 	for (size_t i = 0; i < ARRAY_LEN(row); i++) {

@@ -50,7 +50,7 @@ static void show_ids(struct buf *b, const int32_t *id, uint32_t n, uint32_t answ
 		else if (id[k] >= FAKE_TURN)
 			buf_addf(b, "%c:", "suat"[id[k] - FAKE_TURN]);
 		else
-			buf_addc(b, "^$|"[id[k] - FAKE_BOS]);
+			buf_addc(b, "^$|&"[id[k] - FAKE_BOS]);
 	}
 	buf_addc(b, ']');
 }
@@ -116,6 +116,10 @@ static void kinds(void **state)
 		  PREFER_PAIRS,
 		  "{'prompt':'Q: ','chosen':'y','rejected':'n'}",
 		  "^Q: [y$] ^Q: [n$]" },
+		{ { .type = "passthrough.default" },
+		  PREFER_PAIRS,
+		  "{'prompt':'<^>Q<$>','chosen':'y<$>','rejected':'n'}",
+		  "^Q$[y$] ^Q$[n$]" },
 		{ { .type = "user_defined.default",
 		    .field[FIELD_PROMPT] = "ask",
 		    .prompt_format = "<{system}>{prompt}>",

@@ -35,7 +35,6 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	if (json_is_array(json_object_get(rec, "prompt")) &&
 	    json_is_array(json_object_get(rec, "completion")))
 		return encode_turns(x, rec, e);
-	const struct tokenizer *tok = x->o->tok;
 	const char *prompt = "", *completion = "";
 	size_t np = 0, nc = 0;
 	TRY(record_text(rec, "prompt", true, &prompt, &np, e));
@@ -49,8 +48,8 @@ static int encode(struct encoding *x, const json_t *rec, struct err *e)
 	memcpy(joined + np, completion, nc);
 
 	/* `train` holds the ids of the prompt alone until the border is found. */
-	TRY(tokenizer_encode(tok, joined, np, true, false, &x->train, e));
-	TRY(tokenizer_encode(tok, joined, np + nc, true, false, &x->ids, e));
+	TRY(encoding_text(x, joined, np, &x->train, e));
+	TRY(encoding_text(x, joined, np + nc, &x->ids, e));
 	size_t same = 0, most = x->train.n < x->ids.n ? x->train.n : x->ids.n;
 	while (same < most && x->train.id[same] == x->ids.id[same])
 		same++;

@@ -36,6 +36,19 @@ bool text_is_blank(const char *text, size_t n)
 	return true;
 }
 
+int encoding_text(const struct encoding *x, const char *text, size_t n, struct tokens *ids,
+		  struct err *e)
+{
+	const size_t at = ids->n;
+	const int32_t bos = tokenizer_bos(x->o->tok);
+	TRY(tokenizer_encode(x->o->tok, text, n, true, true, ids, e));
+	if (bos < 0 || ids->n < at + 2 || ids->id[at] != bos || ids->id[at + 1] != bos)
+		return 0;
+	ids->n--;
+	memmove(ids->id + at, ids->id + at + 1, (ids->n - at) * sizeof *ids->id);
+	return 0;
+}
+
 int encoding_mark(struct encoding *x, bool train, struct err *e)
 {
 	while (x->train.n < x->ids.n)

@@ -51,6 +51,10 @@ int record_text(const json_t *rec, const char *key, bool need, const char **text
 bool record_has(const json_t *rec, const char *key); /* there and not null */
 bool text_is_blank(const char *text, size_t n);
 
+/* Appends the ids of text that no chat template writes: the name of a special token is that token,
+ * as in Hugging Face's tokenizers; BOS as the model's tokenizer has it, but not twice. */
+int encoding_text(const struct encoding *x, const char *text, size_t n, struct tokens *ids,
+		  struct err *e);
 /* Marks the ids that have no mark yet: makes `train` as long as `ids`. */
 int encoding_mark(struct encoding *x, bool train, struct err *e);
 /* Appends EOS with mark `train`, where the model has one and the ids do not end with it already. */

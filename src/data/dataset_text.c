@@ -11,7 +11,7 @@ static int encode_plain(struct encoding *x, const char *text, size_t n, struct e
 {
 	if (text_is_blank(text, n))
 		return err_set(e, ERR_INPUT, "text: is empty");
-	TRY(tokenizer_encode(x->o->tok, text, n, true, false, &x->ids, e));
+	TRY(encoding_text(x, text, n, &x->ids, e));
 	TRY(encoding_mark(x, true, e));
 	return encoding_end(x, true, e);
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Counts up whenever the same records give other tokens, or the file has another layout. */
-enum { PREPARED_LAYOUT = 3, HELD = 1 << 20 };
+enum { PREPARED_LAYOUT = 4, HELD = 1 << 20 };
 
 static const char magic[8] = "HSTOKENS";
 

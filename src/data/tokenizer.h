@@ -40,7 +40,7 @@ int tokenizer_gguf_to_json(const json_t *kv, const char *chat_template, const ch
 
 /* Appends the ids of `text`. `add_special`: what the model's post-processor adds (BOS, EOS). The
  * text of a special token ("<|im_start|>") becomes its id only with `parse_special`; the text of
- * records is encoded without. Invalid UTF-8 is encoded byte by byte where the model has tokens for
+ * messages is encoded without. Invalid UTF-8 is encoded byte by byte where the model has tokens for
  * that, else as its unknown token. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
 		     bool parse_special, struct tokens *out, struct err *e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of
  * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END.
- * Definitions, not declarations: a test program that includes this is linked with these instead of
- * the library's. */
+ * "<^>" and "<$>" name special tokens; "_c" is one token. Definitions, not declarations: a test
+ * program that includes this is linked with these instead of the library's. */
 #ifndef HS_TESTS_FAKE_TOKENIZER_H
 #define HS_TESTS_FAKE_TOKENIZER_H
 
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { FAKE_BOS = 256, FAKE_EOS = 257, FAKE_END = 258, FAKE_TURN = 260 };
+enum { FAKE_BOS = 256, FAKE_EOS = 257, FAKE_END = 258, FAKE_PAIR = 259, FAKE_TURN = 260 };
 
 struct tokenizer {
 	bool no_bos, no_eos;
@@ -41,11 +41,24 @@ int tokens_add(struct tokens *t, int32_t id, struct err *e)
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
 		     bool parse_special, struct tokens *out, struct err *e)
 {
-	(void)parse_special;
+	static const struct {
+		const char *text;
+		int32_t id;
+	} whole[] = { { "_c", FAKE_PAIR }, { "<^>", FAKE_BOS }, { "<$>", FAKE_EOS } };
 	if (add_special && !t->no_bos)
 		TRY(tokens_add(out, FAKE_BOS, e));
-	for (size_t i = 0; i < n; i++)
-		TRY(tokens_add(out, (uint8_t)text[i], e));
+	for (size_t i = 0; i < n; i++) {
+		int32_t id = (uint8_t)text[i];
+		for (size_t k = 0; k < (parse_special ? ARRAY_LEN(whole) : 1); k++) {
+			const size_t len = strlen(whole[k].text);
+			if (n - i < len || memcmp(text + i, whole[k].text, len))
+				continue;
+			id = whole[k].id;
+			i += len - 1;
+			break;
+		}
+		TRY(tokens_add(out, id, e));
+	}
 	return 0;
 }
 
@@ -55,6 +68,7 @@ size_t tokenizer_vocab_size(const struct tokenizer *t)
 	return 300;
 }
 
+int32_t tokenizer_bos(const struct tokenizer *t) { return t->no_bos ? -1 : FAKE_BOS; }
 int32_t tokenizer_eos(const struct tokenizer *t) { return t->no_eos ? -1 : FAKE_EOS; }
 const char *chat_name(const struct chat_template *t) { return t->name; }
 static const struct chat_template fake_template = { .name = "fake" };
