@@ -120,6 +120,11 @@ static void kinds(void **state)
 		  PREFER_PAIRS,
 		  "{'prompt':'<^>Q<$>','chosen':'y<$>','rejected':'n'}",
 		  "^Q$[y$] ^Q$[n$]" },
+		/* a token spans the border to one of them */
+		{ { .type = "passthrough.default" },
+		  PREFER_PAIRS,
+		  "{'prompt':'Q_','chosen':'c','rejected':'n'}",
+		  "^Q[&$] ^Q[_n$]" },
 		{ { .type = "user_defined.default",
 		    .field[FIELD_PROMPT] = "ask",
 		    .prompt_format = "<{system}>{prompt}>",

@@ -240,6 +240,10 @@ int preference_encode(struct encoding *x, const struct dataset_source *src,
 		TRYOUT(tokens_add(&first, x->ids.id[i], e));
 	TRYOUT(encode_one(x, src, t, rec, rejected, chosen, &x->answer[1], e));
 	x->cut = (uint32_t)first.n;
+	/* where a token spans the border to one answer, both begin with it: the same text */
+	if (x->answer[0] > x->answer[1])
+		x->answer[0] = x->answer[1];
+	x->answer[1] = x->answer[0];
 	/* the first goes before the second; every mark follows from answer[] */
 	for (size_t i = 0; i < x->ids.n; i++)
 		TRYOUT(tokens_add(&first, x->ids.id[i], e));
