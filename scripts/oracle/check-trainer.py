@@ -158,29 +158,35 @@ def batch_of(tok, path, everything):
     return [(ids, ids if everything else labels) for ids, labels in batch]
 
 
+def adapted(model, c):
+    """with PEFT's adapter of the configuration, drawn as this program draws it"""
+    import peft
+
+    model = peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=c["lora_r"],
+            lora_alpha=c["lora_alpha"],
+            task_type="CAUSAL_LM",
+            target_modules=c["lora_target_modules"],
+            use_rslora=c.get("use_rslora", False),
+            use_dora=c.get("peft_use_dora", False),
+            modules_to_save=c.get("lora_modules_to_save"),
+        ),
+    )
+    for name, p in model.named_parameters():
+        if ".lora_A." in name:
+            plain = name.removeprefix("base_model.model.").replace(".default.", ".")
+            p.data.copy_(train.first_a(c["seed"], plain, p.shape))
+    return model
+
+
 def reference(c, more, model_path, steps, data, val, tmp):
     model = common.load_model(model_path)
     tok = common.load_tokenizer(model_path)
     batch = batch_of(tok, data, c.get("train_on_inputs"))
     if "adapter" in c:
-        import peft
-
-        model = peft.get_peft_model(
-            model,
-            peft.LoraConfig(
-                r=c["lora_r"],
-                lora_alpha=c["lora_alpha"],
-                task_type="CAUSAL_LM",
-                target_modules=c["lora_target_modules"],
-                use_rslora=c.get("use_rslora", False),
-                use_dora=c.get("peft_use_dora", False),
-                modules_to_save=c.get("lora_modules_to_save"),
-            ),
-        )
-        for name, p in model.named_parameters():
-            if ".lora_A." in name:
-                plain = name.removeprefix("base_model.model.").replace(".default.", ".")
-                p.data.copy_(train.first_a(c["seed"], plain, p.shape))
+        model = adapted(model, c)
     args = transformers.TrainingArguments(
         output_dir=os.path.join(tmp, "trainer"),
         per_device_train_batch_size=c["micro_batch_size"],
@@ -228,7 +234,8 @@ def reference(c, more, model_path, steps, data, val, tmp):
     return frames
 
 
-def ours(binary, c, tmp):
+def metrics(binary, c, tmp):
+    """the lines of metrics.jsonl of a run"""
     config = os.path.join(tmp, "job.yaml")
     with open(config, "w", encoding="utf-8") as f:
         json.dump(c, f)
@@ -236,7 +243,11 @@ def ours(binary, c, tmp):
     if run.returncode:
         sys.exit(f"status {run.returncode}: {run.stderr.strip()[-300:]}")
     with open(os.path.join(c["output_dir"], "metrics.jsonl"), encoding="utf-8") as f:
-        rows = [json.loads(line) for line in f]
+        return [json.loads(line) for line in f]
+
+
+def ours(binary, c, tmp):
+    rows = metrics(binary, c, tmp)
     step = [(m["loss"], m["grad_norm"], m["learning_rate"]) for m in rows if "grad_norm" in m]
     return step, [m["val_loss"] for m in rows if m.get("val_loss") is not None and m["step"]]
 
