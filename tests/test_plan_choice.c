@@ -74,9 +74,9 @@ static void best(const struct profile *p, const struct plan_options *o, struct p
 static void the_way_of_adding_up(void **state)
 {
 	struct buf b = BUF_INIT, json = BUF_INIT;
-	struct plan_options o = options();
+	struct plan_options o = options(), given = o;
 	struct profile p;
-	struct plan plan;
+	struct plan plan, read, again;
 	struct err e = { 0 };
 	(void)state;
 	begin(&b, 1, 0.3, 8);
@@ -91,6 +91,18 @@ static void the_way_of_adding_up(void **state)
 	plan_to_json(&p, &plan, &json);
 	assert_true(buf_ok(&json, &e) >= 0 && strstr(json.p, "\"reduce\": \"ring\""));
 	const double ms = plan.simulated_ms;
+	/* the file that is given back keeps it, unless the job has a way of its own */
+	assert_int_equal(plan_read_text(&p, &o, json.p, json.n, "plan", &read, &e), 0);
+	given.manual = &read;
+	assert_int_equal(planner_run(&planner_manual, &p, &given, &again, &e), 0);
+	assert_ptr_equal(again.reducer, &reducer_ring);
+	assert_true(fabs(again.simulated_ms - ms) < 1e-9 * ms);
+	plan_release(&again);
+	given.reducer = &reducer_tree;
+	assert_int_equal(planner_run(&planner_manual, &p, &given, &again, &e), 0);
+	assert_null(again.reducer);
+	plan_release(&again);
+	plan_release(&read);
 	plan.reducer = NULL;
 	assert_int_equal(plan_simulate(&p, &o, &plan, &e), 0);
 	print_message("around a ring %.0f ms, directly %.0f ms\n", ms, plan.simulated_ms);

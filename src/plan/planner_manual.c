@@ -19,6 +19,8 @@ static int plan_manual(const struct profile *p, const struct plan_options *o, st
 	TRY(plan_alloc(out, in->stages, in->chunks, e));
 	out->sched = in->sched;
 	out->offload = in->offload;
+	if (!o->reducer && !o->collective) /* the job's own way of adding up comes first */
+		out->reducer = in->reducer;
 	out->microbatch = in->microbatch;
 	out->microbatches = in->microbatches;
 	memcpy(out->first, in->first, ((size_t)in->stages * (size_t)in->chunks + 1) * sizeof(int));
