@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
@@ -440,11 +441,39 @@ class _Options:
             o.config = path
 
 
+class _CtrlC:
+    """Ctrl-C while the library works, where Python itself would raise KeyboardInterrupt: the first
+    one is kept in `seen`, so that what runs can end in good order, the next one raises at once."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.mine = threading.current_thread() is threading.main_thread() and (
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+
+    def keep(self, number: int, frame: Any) -> None:
+        if self.seen:
+            signal.default_int_handler(number, frame)
+        self.seen = True
+
+    def __enter__(self) -> "_CtrlC":
+        if self.mine:
+            signal.signal(signal.SIGINT, self.keep)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.mine:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.seen:
+            raise KeyboardInterrupt
+
+
 class _Told:
     """The callbacks of a run. What one raises is kept, and ends the run."""
 
-    def __init__(self, options: _Options, **functions: Callable[..., Any] | None):
+    def __init__(self, options: _Options, ctrl_c: _CtrlC, **functions: Callable[..., Any] | None):
         self.raised: list[BaseException] = []
+        self.ctrl_c = ctrl_c
         self.functions = functions
         self.keep = []
         kinds = {
@@ -454,14 +483,14 @@ class _Told:
             "changed": "int(void *, hs_change const *)",
         }
         for name, kind in kinds.items():
-            if functions.get(name):
-                self.keep.append(_ffi.callback(kind, getattr(self, name)))
+            if functions.get(name) or name == "step":
+                self.keep.append(_ffi.callback(kind, getattr(self, name), error=-1))
                 setattr(options.c.on, name, self.keep[-1])
 
     def call(self, name: str, value: Any, rate: Any = None) -> int:
         try:
-            answer = self.functions[name](value)
-            if answer is False:
+            answer = self.functions[name](value) if self.functions[name] else None
+            if answer is False or self.ctrl_c.seen:
                 return 1
             if rate is not None and isinstance(answer, float):
                 rate[0] = answer
@@ -508,7 +537,8 @@ def train(
 
     Settings are keys of a configuration (learning_rate=0.01, max_steps=100, output_dir="run").
     `callback` gets each Step; False stops the run, a float is the next step's learning rate. What
-    it raises is raised here. The other callbacks may stop the run too. `devices`: a worker in this
+    it raises is raised here. The other callbacks may stop the run too, and so does Ctrl-C: the step
+    is finished and saved, then KeyboardInterrupt is raised. `devices`: a worker in this
     process for each, ("cpu", "opencl:0"). `worker`: argv that starts one of this machine for a job
     over machines.
     """
@@ -516,19 +546,28 @@ def train(
         model, config = None, os.fspath(model)
     options = _Options(config, settings, devices, worker)
     r, e = _ffi.new("hs_result *"), _ffi.new("hs_error *")
-    told = _Told(options, step=callback, evaluated=on_evaluation, saved=on_saved, changed=on_change)
+    ctrl_c = _CtrlC()
+    told = _Told(
+        options,
+        ctrl_c,
+        step=callback,
+        evaluated=on_evaluation,
+        saved=on_saved,
+        changed=on_change,
+    )
     d = _Data(model, data, held, version) if data is not None and model is not None else None
     m = model._m if model is not None else _ffi.NULL
     _raised.clear()
-    rc = _lib.hs_train(m, d.c if d else _ffi.NULL, options.c, r, e)
-    if told.raised:
-        raise told.raised[0]
-    if rc < 0 and _raised:
-        raise _raised[0]
-    if d:
-        d.reraise()
-    _check(rc, e)
     try:
+        with ctrl_c:
+            rc = _lib.hs_train(m, d.c if d else _ffi.NULL, options.c, r, e)
+        if told.raised:
+            raise told.raised[0]
+        if rc < 0 and _raised:
+            raise _raised[0]
+        if d:
+            d.reraise()
+        _check(rc, e)
         history = [
             (
                 np.frombuffer(_ffi.buffer(v, r.steps * 8), np.float64).copy()
@@ -684,17 +723,21 @@ def generate(
         seed,
     )
 
+    ctrl_c = _CtrlC()
+
     def told(_: Any, text: Any, n: int) -> int:
         try:
             parts.append(_ffi.buffer(text, n)[:].decode(errors="replace"))
-            return int(callback is not None and callback(parts[-1]) is False)
+            enough = callback is not None and callback(parts[-1]) is False
+            return int(enough or ctrl_c.seen)
         except BaseException as e:  # goes on in the caller's frame
             raised.append(e)
             return -1
 
-    function = _ffi.callback("int(void *, char const *, size_t)", told)
+    function = _ffi.callback("int(void *, char const *, size_t)", told, error=-1)
     g.text = function
-    rc = _lib.hs_generate(g, _ffi.NULL, e)
+    with ctrl_c:
+        rc = _lib.hs_generate(g, _ffi.NULL, e)
     if raised:
         raise raised[0]
     _check(rc, e)
@@ -703,7 +746,8 @@ def generate(
 
 def command(*words: str, input: str | bytes = b"") -> str:
     """What `heteroshard WORDS` prints: command("eval", "model.gguf", "--data", "held-out.jsonl",
-    "--json"). Its error line is raised; messages are dropped."""
+    "--json"). Its error line is raised; messages are dropped. Ctrl-C is what it is on the command
+    line, and then raises KeyboardInterrupt."""
     parts: list[bytes] = []
 
     def take(_: Any, text: Any, n: int) -> int:
@@ -717,5 +761,24 @@ def command(*words: str, input: str | bytes = b"") -> str:
     text = _ffi.from_buffer(data)
     io.out, io.input, io.input_size = function, text, len(data)
     texts = [_ffi.new("char[]", os.fsencode(w)) for w in words]
-    _check(_lib.hs_command(_ffi.new("char const *[]", texts or 1), len(texts), io, status, e), e)
+    argv, stop, rc = _ffi.new("char const *[]", texts or 1), _ffi.new("int *"), []
+    io.stop = stop
+    done = threading.Event()
+
+    def run() -> None:
+        rc.append(_lib.hs_command(argv, len(texts), io, status, e))
+        done.set()
+
+    # in a thread of its own, so that this one hears of Ctrl-C
+    threading.Thread(target=run).start()
+    interrupt = None
+    while not done.is_set():
+        try:
+            done.wait()
+        except KeyboardInterrupt as k:
+            interrupt = k
+            stop[0] = 1
+    if interrupt is not None:
+        raise interrupt
+    _check(rc[0], e)
     return b"".join(parts).decode(errors="replace")

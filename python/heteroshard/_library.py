@@ -27,7 +27,12 @@ def _open() -> tuple[cffi.FFI, Any]:
         "/usr/local/include/heteroshard.h",
         "/usr/include/heteroshard.h",
     ]
-    header = os.environ.get("HETEROSHARD_HEADER") or next(p for p in near if os.path.exists(p))
+    header = os.environ.get("HETEROSHARD_HEADER") or next(filter(os.path.exists, near), None)
+    if header is None:
+        raise ImportError(
+            "heteroshard.h is not there: name it in HETEROSHARD_HEADER ('make install-lib' copies "
+            "it), or install the wheel of 'make wheel'"
+        )
     ffi = cffi.FFI()
     with open(header, encoding="utf-8") as f:
         text = f.read()

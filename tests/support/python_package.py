@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests/test_python.sh runs."""
 
+import glob
 import json
 import os
 import resource
+import signal
 import subprocess
 import tempfile
+import threading
+import time
 
 import numpy as np
 
@@ -133,6 +137,34 @@ with hs.Model(
         raise AssertionError("a job with a wrong key ended well")
     except hs.Error as e:
         assert "did you mean 'max_steps'" in str(e)
+
+    # Ctrl-C ends a run after its step, saved, and is raised then
+    def interrupted(folder, call):
+        def press():
+            while not glob.glob(f"{folder}/metrics.jsonl") or not open(
+                f"{folder}/metrics.jsonl"
+            ).read(9):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press, daemon=True).start()
+        try:
+            call()
+            raise AssertionError("nothing was raised")
+        except KeyboardInterrupt:
+            assert glob.glob(f"{folder}/checkpoints/step-*/trainer_state.json"), "it is not saved"
+
+    long = {"max_steps": 20000, "save_steps": 20000}
+    for name, call in (("silent", None), ("told", lambda s: None)):
+        out = f"{tmp}/{name}"
+        interrupted(out, lambda: hs.train(m, table, output_dir=out, callback=call, **long))
+    job = [
+        f"base_model=tests/golden/models/smollm2",
+        "datasets=[{path: examples/primer.txt, type: text}]",
+    ]
+    job += ["sequence_len=32", f"output_dir={tmp}/command", "profile=none", "visualize=false"]
+    open(tmp + "/job.yaml", "w").write("\n".join(f"{k}: {v}" for k, v in long.items()))
+    interrupted(tmp + "/command", lambda: hs.command("train", tmp + "/job.yaml", *job))
 
 
 # a block and an optimizer of NumPy functions: those of the library, and what they raise
