@@ -31,7 +31,7 @@ for box in c a b; do
 done
 on() { ip netns exec "$net-$1" env XDG_RUNTIME_DIR="$tmp/$1" "${@:2}"; }
 export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
-echo "1..6"
+echo "1..8"
 mkdir -m 700 "$tmp/c" "$tmp/a" "$tmp/b"
 python3 scripts/make-model.py --shape tiny --layers 4 --dtype f32 --out "$tmp/model" >/dev/null
 for k in 1 2 3 4 5 6 7 8; do
@@ -56,7 +56,8 @@ val_set_size: 0
 visualize: false
 tensorboard: false
 YAML
-for box in c a b; do
+mkdir "$tmp/off"
+for box in c a b off; do
 	"$hs" keygen "$tmp/$box/key" 2>/dev/null | awk 'END {print $NF}' >"$tmp/$box/public"
 done
 public() { cat "$tmp/$1/public"; }
@@ -70,6 +71,9 @@ public() { cat "$tmp/$1/public"; }
 		echo "- {id: $1, hostname: $1, ip: 10.89.0.$2, port: 981$2, device: cpu,"
 		echo "   public_key: $(public "$1")}"
 	done
+	# a machine that is off, whose name nobody knows then
+	echo "- {id: off, hostname: off.invalid, port: 9814, device: cpu,"
+	echo "   public_key: $(public off)}"
 	echo "min_workers: 1"
 	echo "rebalance_gain: 0"
 	echo "peer_timeout: 5"
@@ -97,6 +101,8 @@ late() {
 	worker b
 	wait $job
 	check "profile: $1: the job ends well"
+	grep -qh "worker 'off' is not there: the job begins without it" "$tmp/out" "$tmp/err"
+	check "profile: $1: and begins without a machine whose name is not known"
 	grep -qh "'b' has come" "$tmp/out" "$tmp/err" &&
 		grep -q '"joined", "text": "'"'b' has come" "$tmp/$1/metrics.jsonl"
 	check "profile: $1: 'b' takes part when it has come"

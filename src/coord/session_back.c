@@ -12,6 +12,9 @@
 enum { STARTS = 8 /* times that a process is started again */ };
 static const double again_after = 2; /* seconds between two attempts */
 static const double patience = 10;   /* seconds for connecting, and for WELCOME */
+/* A name service that is gone too holds up the step for seconds when it is asked for a worker's
+ * address: so many times as long it is left alone. */
+static const int rests = 10;
 
 /* Until the next attempt. */
 static void give_up(struct session *s, int i)
@@ -50,8 +53,11 @@ static void dial(struct session *s, int i)
 	if (p->kind == SEAT_INVITED) {
 		w->link = reception_take(s->reception, p->key);
 	} else if (p->kind != SEAT_THREAD && start(s, w)) {
+		const int64_t began = clock_now();
 		if (net_dial(s->net, p->address, p->key, net_in(patience), &w->link, &why) < 0)
 			w->link = NULL;
+		const int64_t rest = clock_now() + rests * (clock_now() - began);
+		w->hold = w->hold > rest ? w->hold : rest;
 	}
 	if (!w->link)
 		return give_up(s, i);

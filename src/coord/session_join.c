@@ -113,16 +113,29 @@ static int check_ended(struct session_seat *w, struct err *e)
 	return err_set(e, ERR_NET, "%s %s before it joined", w->name, how);
 }
 
+/* A router, or the machine itself, tells its name only while it is on. */
+static int unknown_name(struct session_seat *w, struct err *e)
+{
+	if (!w->said)
+		log_warn("%s: %s. It is asked for again until join_timeout", w->name, e->msg);
+	w->said = true;
+	err_clear(e);
+	w->link = NULL;
+	w->again = net_in(2 * again_after);
+	return 0;
+}
+
 static int dial(struct session *s, int i, struct err *e)
 {
 	struct session_seat *w = &s->seat[i];
 	const struct seat_spec *p = w->seat.spec;
 	w->state = SEAT_DIALLED;
-	if (p->kind != SEAT_INVITED)
-		return net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5),
-				&w->link, e);
-	w->link = reception_take(s->reception, p->key);
-	return 0;
+	if (p->kind == SEAT_INVITED) {
+		w->link = reception_take(s->reception, p->key);
+		return 0;
+	}
+	int rc = net_dial(s->net, p->address, p->key, net_in(s->o->join_timeout + 5), &w->link, e);
+	return rc == ERR_NET ? unknown_name(w, e) : rc;
 }
 
 /* It went between HELLO and WELCOME: it is not there yet, as one that nobody has started. */

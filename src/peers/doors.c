@@ -9,12 +9,13 @@
 #include "base/log.h"
 
 /* How many have answered by now; *waits_p: whether another one still may. */
-static int look(struct door *v, int n, bool *waits_p)
+static int look(struct door *v, int n, int64_t deadline, bool *waits_p)
 {
+	const enum link_state unknown = clock_now() < deadline ? LINK_CONNECTING : LINK_LOST;
 	int up = 0;
 	*waits_p = false;
 	for (int i = 0; i < n; i++) {
-		const enum link_state s = link_state(v[i].link);
+		const enum link_state s = v[i].link ? link_state(v[i].link) : unknown;
 		v[i].answered |= s == LINK_UP;
 		*waits_p |= s == LINK_CONNECTING;
 		up += v[i].answered;
@@ -24,11 +25,26 @@ static int look(struct door *v, int n, bool *waits_p)
 
 static void name_absent(const struct door *d)
 {
-	struct err why = { 0 };
-	if (link_state(d->link) == LINK_LOST)
+	struct err why = d->unknown;
+	if (d->link && link_state(d->link) == LINK_LOST)
 		link_why(d->link, &why);
 	log_warn("worker '%s' is not there: the job begins without it%s%.300s", d->id,
 		 why.code ? ": " : "", why.msg);
+}
+
+/* The name of a machine that is off may be unknown: a router or the machine itself says it. */
+static int knock(struct net *net, struct door *d, int64_t deadline, struct err *e)
+{
+	int rc = net_dial(net, d->address, d->key, deadline, &d->link, e);
+	d->again = net_in(2);
+	if (rc != ERR_NET)
+		return rc;
+	if (!d->unknown.code)
+		log_warn("worker '%s': %s. It is asked for again", d->id, e->msg);
+	d->link = NULL;
+	d->unknown = *e;
+	err_clear(e);
+	return 0;
 }
 
 int doors_knock(struct net *net, struct door *v, int n, int least, double grace, double most,
@@ -38,9 +54,14 @@ int doors_knock(struct net *net, struct door *v, int n, int least, double grace,
 	int rc = 0, open = 0, up = 0;
 	bool waits = true;
 	for (; open < n && rc >= 0; open += rc >= 0)
-		rc = net_dial(net, v[open].address, v[open].key, deadline, &v[open].link, e);
+		rc = knock(net, &v[open], deadline, e);
 	while (rc >= 0) {
-		up = look(v, n, &waits);
+		for (int i = 0; i < n && rc >= 0; i++)
+			if (!v[i].link && clock_now() > v[i].again)
+				rc = knock(net, &v[i], deadline, e);
+		if (rc < 0)
+			break;
+		up = look(v, n, deadline, &waits);
 		if (!waits || (clock_now() > late && up >= least))
 			break;
 		if (stop && *stop)
@@ -56,7 +77,7 @@ int doors_knock(struct net *net, struct door *v, int n, int least, double grace,
 	for (int i = 0; i < open; i++) {
 		if (rc >= 0 && !v[i].answered)
 			name_absent(&v[i]);
-		link_close(v[i].link);
+		link_close(v[i].link); /* NULL is allowed */
 	}
 	return rc < 0 ? rc : 0;
 }

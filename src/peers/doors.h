@@ -6,11 +6,14 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#include "base/err.h"
 #include "net/net.h"
 
 struct door {
 	const char *id, *address, *key; /* key: NULL without keys */
-	struct link *link;              /* while it is knocked at */
+	struct link *link;              /* while it is knocked at; NULL: its name is not known */
+	struct err unknown;             /* why */
+	int64_t again;                  /* when its name is asked for again */
 	/* the result; a connection that says nothing is closed in the end, so it stays true */
 	bool answered;
 };
