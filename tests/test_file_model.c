@@ -6,7 +6,9 @@
 #include "base/mem.h"
 #include "file/gguf_write.h"
 #include "file/llama3_rope.h"
+#include "file/atomic.h"
 #include "file/model_file.h"
+#include "file/text_part.h"
 #include "file/safetensors.h"
 #include "runtime/model_folder.h"
 #include "support/scratch.h"
@@ -600,14 +602,80 @@ static void test_views_of_mxfp4(void **state)
 	}
 }
 
+/* The configuration of a language model that has a model for pictures beside it. */
+static void test_text_part(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	json_t *whole = json_loads("{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],"
+				   "\"text_config\":{\"hidden_size\":2560,\"eos_token_id\":1,"
+				   "\"num_attention_heads\":16}}",
+				   0, NULL),
+	       *text = NULL;
+	assert_int_equal(text_part_config(whole, "config.json", &text, &e), 1);
+	static const struct {
+		const char *key;
+		int value;
+	} want[] = { { "hidden_size", 2560 },
+		     { "num_attention_heads", 16 },
+		     { "vocab_size", 262208 },
+		     { "num_key_value_heads", 4 } };
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+		assert_int_equal(json_integer_value(json_object_get(text, want[i].key)),
+				 want[i].value);
+	assert_string_equal(json_string_value(json_object_get(text, "model_type")), "gemma3_text");
+	assert_int_equal(json_array_size(json_object_get(text, "eos_token_id")), 2);
+	json_decref(text);
+	json_object_del(whole, "text_config");
+	assert_int_equal(text_part_config(whole, "config.json", &text, &e), ERR_INPUT);
+	assert_non_null(strstr(e.msg, "config.json: 'text_config'"));
+	json_object_set_new(whole, "model_type", json_string("llama"));
+	assert_int_equal(text_part_config(whole, "config.json", &text, &e), 0);
+	json_decref(whole);
+	static const char *const names[][2] = {
+		{ "language_model.model.norm.weight", "model.norm.weight" },
+		{ "model.language_model.norm.weight", "model.norm.weight" },
+		{ "language_model.lm_head.weight", "lm_head.weight" },
+		{ "lm_head.weight", "lm_head.weight" },
+		{ "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight" },
+		{ "vision_tower.vision_model.x", NULL },
+		{ "model.multi_modal_projector.x", NULL },
+	};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		char out[64];
+		const char *got = text_part_name(names[i][0], out, sizeof out);
+		assert_true(!got == !names[i][1]);
+		if (got)
+			assert_string_equal(got, names[i][1]);
+	}
+	char small[8];
+	assert_string_equal(text_part_name(names[0][0], small, sizeof small), names[0][0]);
+	/* and its chat template */
+	struct model_file *f;
+	assert_int_equal(dir_make(scratch("processor"), &e), 0);
+	scratch_text(scratch("processor/config.json"), "{\"model_type\": \"llama\"}");
+	scratch_write(scratch("processor/model.safetensors"), "\2\0\0\0\0\0\0\0{}", 10);
+	scratch_text(scratch("processor/chat_template.json"), "{\"chat_template\": \"{{ x }}\"}");
+	if (model_file_open(scratch("processor"), &f, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_string_equal(model_file_chat_template(f), "{{ x }}");
+	model_file_close(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ends),           cmocka_unit_test(test_words_of_transformers),
-		cmocka_unit_test(test_rope_of_llama3), cmocka_unit_test(test_single),
-		cmocka_unit_test(test_sharded),        cmocka_unit_test(test_nf4),
-		cmocka_unit_test(test_bitsandbytes),   cmocka_unit_test(test_unaligned),
-		cmocka_unit_test(test_refused),        cmocka_unit_test(test_nf4_refused),
+		cmocka_unit_test(test_text_part),
+		cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_words_of_transformers),
+		cmocka_unit_test(test_rope_of_llama3),
+		cmocka_unit_test(test_single),
+		cmocka_unit_test(test_sharded),
+		cmocka_unit_test(test_nf4),
+		cmocka_unit_test(test_bitsandbytes),
+		cmocka_unit_test(test_unaligned),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_nf4_refused),
 		cmocka_unit_test(test_views_of_mxfp4),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

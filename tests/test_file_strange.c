@@ -125,9 +125,10 @@ static void no_reader_waits(void **state)
 static void a_folder_with_a_pipe(void **state)
 {
 	(void)state;
-	static const char *const model[] = { "config.json", "model.safetensors",
-					     "model.safetensors.index.json",
-					     "tokenizer_config.json", "chat_template.jinja" };
+	static const char *const model[] = {
+		"config.json",           "model.safetensors",   "model.safetensors.index.json",
+		"tokenizer_config.json", "chat_template.jinja", "chat_template.json"
+	};
 	static const char *const adapter[] = { "adapter_config.json", "adapter_model.safetensors" };
 	char dir[256], path[512];
 	struct err e = { 0 };

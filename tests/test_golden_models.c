@@ -50,6 +50,8 @@ static const struct row {
 	{ "gemma", "gemma", false },
 	{ "gemma2", "gemma2", false },
 	{ "gemma3", "gemma3", false },
+	{ "gemma3-vision", "gemma3", true },
+	{ "mistral-vision", "mistral-full", true },
 	{ "gemma3-new", "gemma3-new", true },
 	{ "phi3", "phi3", false },
 	{ "phi4-mini", "phi4-mini", false },

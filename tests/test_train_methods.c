@@ -602,6 +602,55 @@ static void families(void **state)
 	}
 }
 
+static int count_in(const struct tiny *t, const char *file, const char *what)
+{
+	size_t n, seen = 0;
+	char *text = tiny_read(t, file, &n);
+	for (size_t i = 0, k = strlen(what); i + k <= n; i++)
+		seen += !memcmp(text + i, what, k);
+	mem_free(text);
+	return (int)seen;
+}
+
+/* The language model of a folder that has a model for pictures too: it is trained as if it were
+ * alone, and its adapter has the names that the whole model has in PEFT, also when it is resumed
+ * and when another run begins with it. */
+static void a_language_model_inside(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"model_type\":\"gemma3_text\"," TINY_COMMON
+		",\"head_dim\":16,\"sliding_window\":20,\"sliding_window_pattern\":2}";
+	static const char *const how[] = { "reduce_order=exact",
+					   "lora_modules_to_save=embed_tokens", "save_steps=3" };
+	struct tiny t;
+	struct record alone = { 0 }, inside = { .stop_after = 3 }, rest = { 0 }, on[2] = { 0 };
+	char path[300], begin[300];
+	tiny_make_model(&t, text, 40);
+	watch(&t, "alone", &alone, WITH(how[0], how[1], how[2]));
+	snprintf(begin, sizeof begin, "lora_model_dir=%s/alone", t.dir);
+	watch(&t, "on alone", &on[0], WITH(how[0], how[1], begin));
+	snprintf(path, sizeof path, "%s/model/config.json", t.dir);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f, "{\"model_type\":\"gemma3\",\"text_config\":%s}", text);
+	assert_int_equal(fclose(f), 0);
+	watch(&t, "inside", &inside, WITH(how[0], how[1], how[2]));
+	assert_true(inside.res.interrupted);
+	watch(&t, "inside", &rest, WITH(how[0], how[1], how[2], "resume_from_checkpoint=latest"));
+	same_file(&t, "alone/checkpoints/step-000006", "inside/checkpoints/step-000006",
+		  "optimizer.safetensors");
+	assert_int_equal(count_in(&t, "alone/adapter_model.safetensors", "language_model."), 0);
+	assert_int_equal(count_in(&t, "inside/adapter_model.safetensors",
+				  "\"base_model.model.model.language_model."),
+			 2 * 7 * LAYERS + 1);
+	assert_int_equal(count_in(&t, "inside/adapter_config.json", "exclude_modules"), 1);
+	snprintf(begin, sizeof begin, "lora_model_dir=%s/inside", t.dir);
+	watch(&t, "on inside", &on[1], WITH(how[0], how[1], begin));
+	assert_memory_equal(on[0].loss, on[1].loss, STEPS * sizeof *on[0].loss);
+	tiny_remove(&t);
+}
+
 /* Base and first adapter of PiSSA: together they are the model as it was; a second run of the same
  * configuration uses them again; another rank, and a base in 4 bits, are refused. */
 static void pissa(void **state)
@@ -695,6 +744,7 @@ static void pissa(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(families),
+					    cmocka_unit_test(a_language_model_inside),
 					    cmocka_unit_test(examples),
 					    cmocka_unit_test(pissa),
 					    cmocka_unit_test(early_stopping),

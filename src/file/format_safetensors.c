@@ -6,7 +6,8 @@
  * names. The index decides which tensor comes from which file; a name in it that leads out of the
  * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
  * become one tensor each (bnb.h), the experts of gpt-oss, also in MXFP4, tensors of their own
- * (fused.h); every other quantisation is refused by name. src/model interprets config.json. */
+ * (fused.h); every other quantisation is refused by name. Of a folder with a model for pictures only
+ * the language model is shown (text_part.h). src/model interprets config.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -16,6 +17,7 @@
 #include "file/ggml_blocks.h"
 #include "file/model_format.h"
 #include "file/safetensors.h"
+#include "file/text_part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -453,6 +455,18 @@ static void read_fused(const struct entry *en, const struct model_tensor *t, int
 		}
 }
 
+/* The name of a tensor in the model that is shown; NULL: it is not shown. */
+static int shown_name(struct model_file *f, const char *name, const char **shown_p, struct err *e)
+{
+	char out[512];
+	*shown_p = name;
+	if (!f->inside)
+		return 0;
+	const char *shown = text_part_name(name, out, sizeof out);
+	*shown_p = shown == out ? arena_strdup(&f->mem, out) : shown;
+	return shown && !*shown_p ? err_nomem(e, sizeof out, "a name") : 0;
+}
+
 static int make_tensors(struct model_file *f, struct err *e)
 {
 	struct folder *fo = f->priv;
@@ -481,7 +495,9 @@ static int make_tensors(struct model_file *f, struct err *e)
 			TRY(add_fused(f, fd, e));
 			continue;
 		}
-		if (fd->part)
+		const char *shown;
+		TRY(shown_name(f, fd->st->name, &shown, e));
+		if (fd->part || !shown)
 			continue;
 		struct model_tensor *t = &f->tensor[f->count];
 		struct entry *en = &fo->entry[f->count];
@@ -493,10 +509,26 @@ static int make_tensors(struct model_file *f, struct err *e)
 				     e));
 		else
 			TRY(plain_tensor(fo, fd->st, t, e));
-		t->name = fd->st->name;
+		t->name = shown;
 		f->count++;
 	}
 	return 0;
+}
+
+/* Models with a part for pictures may have their chat template in a file of its own. */
+static int processor_template(struct model_file *f, struct err *e)
+{
+	const char *path = NULL;
+	json_t *doc = NULL;
+	TRY(existing_path(f, "chat_template.json", &path, e));
+	if (!path)
+		return 0;
+	TRY(json_parse_file(path, TEMPLATE_MAX, &doc, e));
+	const char *text = chat_template_text(json_object_get(doc, "chat_template"));
+	if (text)
+		f->chat_template = arena_strdup(&f->mem, text);
+	json_decref(doc);
+	return text && !f->chat_template ? err_nomem(e, TEMPLATE_MAX, "a chat template") : 0;
 }
 
 static int open_tokenizer(struct model_file *f, struct err *e)
@@ -510,13 +542,23 @@ static int open_tokenizer(struct model_file *f, struct err *e)
 	if (!path) {
 		f->chat_template =
 			chat_template_text(json_object_get(f->tokenizer_config, "chat_template"));
-		return 0;
+		return f->chat_template ? 0 : processor_template(f, e);
 	}
 	struct buf b = BUF_INIT;
 	TRY(buf_read_file(&b, path, TEMPLATE_MAX, e));
 	f->chat_template = arena_strndup(&f->mem, b.p, b.n);
 	buf_release(&b);
 	return f->chat_template ? 0 : err_nomem(e, TEMPLATE_MAX, "a chat template");
+}
+
+/* The files say whether a language model has a head of its own: versions of transformers differ in
+ * which part of the configuration does. */
+static void tie(struct model_file *f)
+{
+	bool head = false;
+	for (size_t i = 0; i < f->count; i++)
+		head |= !strcmp(f->tensor[i].name, "lm_head.weight");
+	json_object_set_new(f->config, "tie_word_embeddings", json_boolean(!head));
 }
 
 static int folder_open(struct model_file *f, struct err *e)
@@ -546,9 +588,18 @@ static int folder_open(struct model_file *f, struct err *e)
 	TRY(json_parse_file_in(path, CONFIG_MAX, JSON_MEMORY_CONFIG, &f->config, e));
 	if (!json_is_object(f->config))
 		return err_set(e, ERR_INPUT, "%s: must be a JSON object", path);
+	json_t *text = NULL;
+	TRY(text_part_config(f->config, path, &text, e));
+	if (text) {
+		json_decref(f->config);
+		f->config = text;
+		f->inside = TEXT_PART_INSIDE;
+	}
 	TRY(check_quantisation(f, e));
 	TRY(open_files(f, only, e));
 	TRY(make_tensors(f, e));
+	if (text)
+		tie(f);
 	return open_tokenizer(f, e);
 }
 

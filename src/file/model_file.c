@@ -118,6 +118,7 @@ void model_file_close(struct model_file *f)
 const char *model_file_path(const struct model_file *f) { return f->path; }
 const char *model_file_format(const struct model_file *f) { return f->format->name; }
 const json_t *model_file_config(const struct model_file *f) { return f->config; }
+const char *model_file_inside(const struct model_file *f) { return f->inside ? f->inside : ""; }
 const char *model_file_tokenizer_path(const struct model_file *f) { return f->tokenizer_path; }
 const json_t *model_file_gguf_vocab(const struct model_file *f) { return f->vocab; }
 const char *model_file_chat_template(const struct model_file *f) { return f->chat_template; }

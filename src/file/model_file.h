@@ -64,6 +64,9 @@ const char *model_file_format(const struct model_file *f); /* "safetensors", "gg
 /* The configuration with the keys of Hugging Face's config.json; for GGUF it is made from the
  * KV pairs. */
 const json_t *model_file_config(const struct model_file *f);
+/* What the names of modules have behind "model." for PEFT, where this is the language model of a
+ * folder that has other parts too (text_part.h): "language_model."; else "". */
+const char *model_file_inside(const struct model_file *f);
 
 /* Where the tokenizer comes from: the folder's files, or the GGUF's KV pairs (see
  * data/tokenizer.h). NULL where there is none. */

@@ -33,6 +33,7 @@ struct model_file {
 	const char *path;
 	json_t *config, *vocab, *tokenizer_config; /* owned references, NULL where there is none */
 	const char *tokenizer_path, *chat_template;
+	const char *inside; /* TEXT_PART_INSIDE where the model is a part of another one; or NULL */
 	/* in order of the data; the names need not be unique until open() is done */
 	struct model_tensor *tensor;
 	size_t count;

@@ -12,6 +12,7 @@
 #include "file/atomic.h"
 #include "file/model_format.h"
 #include "file/safetensors.h"
+#include "file/text_part.h"
 
 #include <limits.h>
 #include <errno.h>
@@ -351,6 +352,17 @@ static bool is_fused(const char *module, size_t n)
 	return false;
 }
 
+/* As the language model alone names it. */
+static int plain_module(const char *module, size_t n, struct arena *a, const char **plain_p,
+			struct err *e)
+{
+	char out[512];
+	const char *s = arena_strndup(a, module, n),
+		   *plain = s ? text_part_name(s, out, 512) : NULL;
+	*plain_p = plain == out ? arena_strdup(a, out) : s;
+	return *plain_p ? 0 : err_nomem(e, n, "a name");
+}
+
 static int read_pair(const char *path, const struct st_file *f, const struct st_tensor *ta,
 		     const char *module, size_t n, const struct peft_config *c, struct arena *a,
 		     struct peft_pair *p, struct err *e)
@@ -359,9 +371,7 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 			       *tm = find(f, module, n, ".lora_magnitude_vector");
 	if (!tb)
 		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
-	p->module = arena_strndup(a, module, n);
-	if (!p->module)
-		return err_nomem(e, n, "a name");
+	TRY(plain_module(module, n, a, &p->module, e));
 	p->fused = is_fused(p->module, n);
 	const int r = p->r = p->fused && ta->shape[0] > 0 && ta->shape[0] <= FUSED_MOST
 				     ? (int)ta->shape[0]
@@ -426,9 +436,7 @@ static int read_saved(const char *path, const struct st_tensor *t, const char *m
 {
 	if (t->ndim != 2)
 		return err_set(e, ERR_INPUT, "%s: '%s' must be a matrix", path, t->name);
-	s->module = arena_strndup(a, module, n);
-	if (!s->module)
-		return err_nomem(e, n, "a name");
+	TRY(plain_module(module, n, a, &s->module, e));
 	s->rows = t->shape[0];
 	s->cols = t->shape[1];
 	return load(path, t, a, &s->v, e);
@@ -538,16 +546,25 @@ struct spec_list {
 	struct st_spec *spec;
 	size_t n;
 	struct arena mem;
+	const char *inside;
 };
+
+void peft_name(char *out, size_t cap, const char *inside, const char *name)
+{
+	const bool model = inside && !strncmp(name, "model.", 6);
+	snprintf(out, cap, "%s%s%s%s", inside ? PREFIX : "", model ? "model." : "",
+		 model ? inside : "", model ? name + 6 : name);
+}
 
 static int add_spec(struct spec_list *l, const char *module, const char *tail, int ndim,
 		    int64_t rows, int64_t cols, const float *v, struct err *e)
 {
-	const size_t n = sizeof PREFIX + strlen(module) + strlen(tail);
+	const size_t n = sizeof PREFIX + strlen(l->inside) + strlen(module) + strlen(tail);
 	char *name = arena_alloc(&l->mem, n);
 	if (!name)
 		return err_nomem(e, n, "a name");
-	snprintf(name, n, PREFIX "%s%s", module, tail);
+	peft_name(name, n, l->inside, module);
+	strcat(name, tail);
 	l->spec[l->n++] = (struct st_spec){ name, DT_F32, ndim, { rows, cols }, (void *)v };
 	return 0;
 }
@@ -555,7 +572,9 @@ static int add_spec(struct spec_list *l, const char *module, const char *tail, i
 static int write_weights(const char *path, const struct peft_adapter *ad, struct err *e)
 {
 	const size_t most = 3 * ad->npair + ad->nsaved + 1;
-	struct spec_list l = { .spec = mem_array(most, sizeof *l.spec), .mem = ARENA_INIT };
+	struct spec_list l = { .spec = mem_array(most, sizeof *l.spec),
+			       .mem = ARENA_INIT,
+			       .inside = ad->cfg.inside ? ad->cfg.inside : "" };
 	int rc = l.spec ? 0 : err_nomem(e, most * sizeof *l.spec, "an adapter");
 	for (size_t i = 0; i < ad->npair && !rc; i++) {
 		const struct peft_pair *p = &ad->pair[i];
@@ -608,7 +627,11 @@ static int write_config(const char *path, const struct peft_config *c, struct er
 		json_quote(&b, c->base_model, strlen(c->base_model));
 	else
 		buf_adds(&b, "null");
-	buf_adds(&b, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  "
+	buf_adds(&b, ",\n  \"bias\": \"none\",\n");
+	if (c->inside && *c->inside) /* a model for pictures has modules of the same names */
+		buf_adds(&b,
+			 "  \"exclude_modules\": \".*(vision_tower|multi_modal_projector).*\",\n");
+	buf_adds(&b, "  \"fan_in_fan_out\": false,\n  "
 		     "\"inference_mode\": true,\n  "
 		     "\"init_lora_weights\": true,\n"
 		     "  \"layers_pattern\": null,\n  \"layers_to_transform\": ");

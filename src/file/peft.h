@@ -3,7 +3,8 @@
  * adapter_model.safetensors.
  *
  * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r],
- * with module as "model.layers.0.self_attn.q_proj"; with DoRA also ".lora_magnitude_vector" [out];
+ * with module as "model.layers.0.self_attn.q_proj", or "model.language_model.layers.0..." where the
+ * base has a model for pictures too (text_part.h), which is read as the former; with DoRA also ".lora_magnitude_vector" [out];
  * and ".weight" of modules that are saved whole (modules_to_save). A pair on a parameter that has
  * the matrices of all experts (target_parameters) is read as it is, and marked. Fields of
  * adapter_config.json that change the mathematics and are not supported (bias other than "none",
@@ -30,6 +31,7 @@ struct peft_config {
 	const char **target; /* names of modules: "q_proj" ..., sorted */
 	size_t ntarget;
 	const char *base_model; /* base_model_name_or_path, or NULL */
+	const char *inside;     /* written: model_file_inside() of the base; NULL: "" */
 	bool dora;
 	/* rank_pattern and alpha_pattern: of modules whose name ends so */
 	struct peft_number *rank, *alphas;
@@ -71,6 +73,9 @@ double peft_scale(const struct peft_config *c);
 /* Rank and scale of one module, by the patterns. */
 int peft_rank_of(const struct peft_config *c, const char *module);
 double peft_scale_of(const struct peft_config *c, const char *module);
+
+/* The name of a tensor in adapter_model.safetensors; `inside` NULL: the name itself. */
+void peft_name(char *out, size_t cap, const char *inside, const char *name);
 
 /* Everything is allocated in `a`. */
 int peft_read(const char *dir, struct arena *a, struct peft_adapter *ad_p, struct err *e);

@@ -468,7 +468,8 @@ int job_adapter(struct job *j, struct arena *a, struct peft_adapter *ad, struct 
 					      .alpha = c->lora_alpha,
 					      .dropout = c->lora_dropout,
 					      .rslora = c->use_rslora,
-					      .base_model = c->base_model } };
+					      .base_model = c->base_model,
+					      .inside = model_file_inside(j->file) } };
 	ad->pair = arena_alloc(a, (j->nparam / 2 + 1) * sizeof *ad->pair);
 	ad->saved = arena_alloc(a, 2 * sizeof *ad->saved);
 	if (!ad->pair || !ad->saved)

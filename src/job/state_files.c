@@ -182,12 +182,12 @@ static int find_tensor(const struct st_file *f, const char *path, const char *na
 
 /* What the files hold, array after array: [nparam * (1 + PARAM_STATES)]. */
 static int find_all(struct job *j, struct st_file *const f[2], const char *const path[2],
-		    const char *prefix, bool finite, void **at, struct err *e)
+		    const char *inside, bool finite, void **at, struct err *e)
 {
 	for (size_t i = 0; i < j->nparam; i++) {
 		const struct trained_param *p = &j->param[i];
 		char name[320];
-		snprintf(name, sizeof name, "%s%s", prefix, p->name);
+		peft_name(name, sizeof name, inside, p->name);
 		const struct optim_state value = optim_state_f32("value", p->count);
 		TRY(find_tensor(f[0], path[0], name, &value, finite, at++, e));
 		for (int k = 0; k < p->states; k++) {
@@ -198,7 +198,7 @@ static int find_all(struct job *j, struct st_file *const f[2], const char *const
 	return 0;
 }
 
-static int map_files(struct job *j, const char *const path[2], const char *prefix, bool finite,
+static int map_files(struct job *j, const char *const path[2], const char *inside, bool finite,
 		     struct err *e)
 {
 	struct st_file *f[2] = { NULL, NULL };
@@ -206,7 +206,7 @@ static int map_files(struct job *j, const char *const path[2], const char *prefi
 	int rc = at ? 0 : err_nomem(e, j->nparam * sizeof *at, "the trained tensors");
 	for (int k = 0; k < 2 && rc >= 0; k++)
 		rc = st_open(path[k], &f[k], e);
-	rc = rc < 0 ? rc : find_all(j, f, path, prefix, finite, at, e);
+	rc = rc < 0 ? rc : find_all(j, f, path, inside, finite, at, e);
 	if (rc < 0) {
 		st_close(f[0]);
 		st_close(f[1]);
@@ -227,7 +227,7 @@ static int map_files(struct job *j, const char *const path[2], const char *prefi
 int state_files_map(struct job *j, const char *values, const char *states, struct err *e)
 {
 	const char *const path[] = { values, states };
-	return map_files(j, path, j->opt.train_all ? "" : "base_model.model.", true, e);
+	return map_files(j, path, j->opt.train_all ? NULL : model_file_inside(j->file), true, e);
 }
 
 int state_files_end(struct state_files *f, struct job *j, struct err *e)
@@ -238,7 +238,7 @@ int state_files_end(struct state_files *f, struct job *j, struct err *e)
 		TRY(path_in(path[k], f->dir, file_name[k], e));
 		st_out_end(&f->out[k]);
 	}
-	TRY(map_files(j, two, "", false, e));
+	TRY(map_files(j, two, NULL, false, e));
 	for (int k = 0; k < 2; k++)
 		j->incoming[k] = mem_strdup(path[k]); /* NULL: it is written anew */
 	return 0;

@@ -37,7 +37,7 @@ static const char *const keys[] = { GEMMA_KEYS,
 				    NULL };
 
 const struct model_family model_gemma3 = { .name = "gemma3",
-					   .help = "Gemma 3 (text models)",
+					   .help = "Gemma 3",
 					   .model_types = types,
 					   .keys = keys,
 					   .rope_theta = 1e6,

@@ -148,6 +148,7 @@ static int make(struct job *j, const struct places *p, const struct buf *mark, s
 	TRY(dir_make_result(p->dir, e));
 	TRY(dir_make_result(p->first, e));
 	TRY(dir_make_result(p->minus, e));
+	ad.cfg.inside = NULL; /* the new base is the language model alone */
 	TRY(peft_write(p->first, &ad, e));
 	negate(j);
 	TRY(peft_write(p->minus, &ad, e));

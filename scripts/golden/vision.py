@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""vision.py - folders whose model also has a part for pictures, made around tiny language models
+that models.py has made: tests/golden/models/gemma3-vision and mistral-vision.
+
+Tensors are named as in files of the hub. Checked here: transformers computes from each folder and a
+text what it computes from the language model alone, so expect.safetensors of that one holds. Needs
+what models.py needs."""
+
+import json
+import os
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import models
+
+SIGLIP = dict(
+    model_type="siglip_vision_model",
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    image_size=8,
+    patch_size=4,
+)
+PIXTRAL = dict(SIGLIP, model_type="pixtral", head_dim=8)
+# name, language model, the whole model's type and class, what else its configuration has
+FOLDERS = (
+    (
+        "gemma3-vision",
+        "gemma3",
+        "gemma3",
+        transformers.Gemma3ForConditionalGeneration,
+        dict(vision_config=SIGLIP, mm_tokens_per_image=4, image_token_index=120)
+        | dict(boi_token_index=121, eoi_token_index=122, eos_token_id=[2, 3]),
+    ),
+    (
+        "mistral-vision",
+        "mistral-full",
+        "mistral3",
+        transformers.Mistral3ForConditionalGeneration,
+        dict(vision_config=PIXTRAL, image_token_index=10, spatial_merge_size=2)
+        | dict(projector_hidden_act="gelu", multimodal_projector_bias=False),
+    ),
+)
+OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_id")
+
+
+def main():
+    torch.manual_seed(1)
+    for name, source, kind, cls, more in FOLDERS:
+        text = json.load(open(models.path(source, "config.json"), encoding="utf-8"))
+        weights = load_file(models.path(source, "model.safetensors"))
+        config = dict(architectures=[cls.__name__], model_type=kind, torch_dtype="bfloat16")
+        config |= dict(text_config={k: v for k, v in text.items() if k not in OF_TEXT}) | more
+        folder = models.path(name, "")
+        models.write_json(os.path.join(folder, "config.json"), config)
+        whole = cls(transformers.AutoConfig.from_pretrained(folder))
+        state = {}
+        for k, v in whole.state_dict().items():
+            k = k.removeprefix("model.")
+            if not k.startswith(("language_model.", "lm_head.")):
+                state[k] = (torch.randn_like(v.float()) * 0.1).to(torch.bfloat16)
+        state |= {"language_model." + k: v for k, v in weights.items()}
+        save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        ids = torch.arange(3, 60)[None]
+        with torch.no_grad():
+            got, want = (
+                c.from_pretrained(
+                    models.path(f, ""), dtype=torch.float32, attn_implementation="eager"
+                )
+                .eval()(ids)
+                .logits
+                for f, c in ((name, cls), (source, transformers.AutoModelForCausalLM))
+            )
+        off = (got - want).abs().max().item()
+        print(f"{name}: {len(state)} tensors, logits beside {source}: {off:.1e}")
+        assert off < 1e-5
+
+
+if __name__ == "__main__":
+    main()

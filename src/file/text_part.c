@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* text_part.c - see text_part.h. Sources: transformers 5.23, models/gemma3 and mistral3
+ * (configuration_*.py, defaults), conversion_mapping.py (names). */
+#include "file/text_part.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct model {
+	const char *whole, *text, *architecture;
+	bool gemma;
+} models[] = {
+	{ "gemma3", "gemma3_text", "Gemma3ForCausalLM", true },
+	{ "mistral3", "mistral", "MistralForCausalLM", false },
+};
+
+/* Gemma3TextConfig */
+static const struct {
+	const char *key;
+	int value;
+} gemma3[] = {
+	{ "vocab_size", 262208 },
+	{ "hidden_size", 2304 },
+	{ "intermediate_size", 9216 },
+	{ "num_hidden_layers", 26 },
+	{ "num_attention_heads", 8 },
+	{ "num_key_value_heads", 4 },
+	{ "head_dim", 256 },
+	{ "max_position_embeddings", 131072 },
+	{ "query_pre_attn_scalar", 256 },
+	{ "sliding_window", 4096 },
+};
+
+/* Of the whole model, and not in the configuration of its language model, or better there. */
+static const char *const outer[] = { "bos_token_id", "eos_token_id",        "pad_token_id", "dtype",
+				     "torch_dtype",  "quantization_config", NULL };
+
+int text_part_config(const json_t *config, const char *where, json_t **text_p, struct err *e)
+{
+	const char *type = json_string_value(json_object_get(config, "model_type"));
+	const json_t *text = json_object_get(config, "text_config");
+	const struct model *m = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(models) && type; i++)
+		if (!strcmp(models[i].whole, type))
+			m = &models[i];
+	if (!m)
+		return 0;
+	if (!json_is_object(text))
+		return err_set(e, ERR_INPUT,
+			       "%s: 'text_config', the configuration of its language model, is "
+			       "missing",
+			       where);
+	json_t *o = json_deep_copy(text);
+	if (!o)
+		return err_nomem(e, 4096, "a configuration");
+	if (!json_object_get(o, "model_type"))
+		json_object_set_new(o, "model_type", json_string(m->text));
+	for (size_t i = 0; i < ARRAY_LEN(gemma3) && m->gemma; i++)
+		if (!json_object_get(o, gemma3[i].key))
+			json_object_set_new(o, gemma3[i].key, json_integer(gemma3[i].value));
+	for (const char *const *k = outer; *k; k++)
+		if (json_object_get(config, *k))
+			json_object_set(o, *k, json_object_get(config, *k));
+	json_object_set_new(o, "architectures", json_pack("[s]", m->architecture));
+	*text_p = o;
+	return 1;
+}
+
+const char *text_part_name(const char *name, char *out, size_t cap)
+{
+	static const char *const others[] = { "vision_tower.", "multi_modal_projector.",
+					      "model.vision_tower.",
+					      "model.multi_modal_projector." };
+	static const struct {
+		const char *from, *to;
+	} rows[] = {
+		{ "language_model.model.", "model." },
+		{ "language_model.lm_head", "lm_head" },
+		{ "model." TEXT_PART_INSIDE, "model." },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (!strncmp(name, others[i], strlen(others[i])))
+			return NULL;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const size_t n = strlen(rows[i].from);
+		if (strncmp(name, rows[i].from, n) != 0)
+			continue;
+		const int len = snprintf(out, cap, "%s%s", rows[i].to, name + n);
+		return len > 0 && (size_t)len < cap ? out : name;
+	}
+	return name;
+}
