@@ -6,8 +6,8 @@
  * names. The index decides which tensor comes from which file; a name in it that leads out of the
  * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
  * become one tensor each (bnb.h), the experts of gpt-oss, also in MXFP4, tensors of their own
- * (fused.h); every other quantisation is refused by name. Of a folder with a model for pictures only
- * the language model is shown (text_part.h). src/model interprets config.json. */
+ * (fused.h); every other quantisation is refused by name. Of a folder with a model for pictures
+ * only the language model is shown (text_part.h). src/model interprets config.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"

@@ -4,11 +4,12 @@
  *
  * Names: "base_model.model." + module + ".lora_A.weight" [r, in] and ".lora_B.weight" [out, r],
  * with module as "model.layers.0.self_attn.q_proj", or "model.language_model.layers.0..." where the
- * base has a model for pictures too (text_part.h), which is read as the former; with DoRA also ".lora_magnitude_vector" [out];
- * and ".weight" of modules that are saved whole (modules_to_save). A pair on a parameter that has
- * the matrices of all experts (target_parameters) is read as it is, and marked. Fields of
- * adapter_config.json that change the mathematics and are not supported (bias other than "none",
- * fan_in_fan_out, patterns that are regular expressions) are errors that name the field. */
+ * base has a model for pictures too (text_part.h), which is read as the former; with DoRA also
+ * ".lora_magnitude_vector" [out]; and ".weight" of modules that are saved whole (modules_to_save).
+ * A pair on a parameter that has the matrices of all experts (target_parameters) is read as it is,
+ * and marked. Fields of adapter_config.json that change the mathematics and are not supported (bias
+ * other than "none", fan_in_fan_out, patterns that are regular expressions) are errors that name
+ * the field. */
 #ifndef HS_FILE_PEFT_H
 #define HS_FILE_PEFT_H
 

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* `sliding_window_pattern`: a number n, where each n-th layer has no window; or letters, repeated: L
- * is a layer with a window, G one without, and the last layer has none. */
+/* `sliding_window_pattern`: a number n, where each n-th layer has no window; or letters, repeated:
+ * L is a layer with a window, G one without, and the last layer has none. */
 static int read_pattern(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
 	const json_t *p = json_object_get(j, "sliding_window_pattern");
