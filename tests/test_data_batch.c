@@ -23,7 +23,7 @@ enum { LONGEST = 61 };
 
 /* `n` prompt/completion records with random bytes of 2 to LONGEST - 2 tokens; the numbers at the
  * front keep them apart. */
-static struct dataset *generate(size_t n, uint64_t seed)
+static struct dataset *generate_weighted(size_t n, uint64_t seed, double weight)
 {
 	struct buf b = BUF_INIT;
 	struct rng_key key = rng_key(seed);
@@ -47,15 +47,17 @@ static struct dataset *generate(size_t n, uint64_t seed)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, b.p, b.n), b.n);
 	close(fd);
-	struct dataset_source src = { .path = path, .type = "completion" };
+	struct dataset_source src = { .path = path, .type = "completion", .weight = weight };
 	int rc = dataset_load(&src, 1, &o, &d, &e);
 	unlink(path);
 	buf_release(&b);
 	if (rc)
 		fail_msg("%s", e.msg);
-	assert_int_equal(dataset_count(d), n);
+	assert_int_equal(dataset_count(d), (size_t)((double)n * weight));
 	return d;
 }
+
+static struct dataset *generate(size_t n, uint64_t seed) { return generate_weighted(n, seed, 1); }
 
 static struct batches *make(const struct dataset *d, const struct batch_options *o)
 {
@@ -64,6 +66,17 @@ static struct batches *make(const struct dataset *d, const struct batch_options 
 	if (batches_new(d, o, &b, &e))
 		fail_msg("%s", e.msg);
 	return b;
+}
+
+/* By the number in front of a record. */
+static void count_records(const struct microbatch *m, uint32_t *seen)
+{
+	for (uint32_t s = 0; s < m->nseq; s++) {
+		size_t i = 0;
+		for (int k = 1; k <= 5; k++)
+			i = i * 10 + (size_t)(m->id[m->start[s] + k] - '0');
+		seen[i]++;
+	}
 }
 
 /* Which example a sequence is, after checking it against the dataset id for id and label for
@@ -100,6 +113,50 @@ static void check_microbatch(const struct dataset *d, const struct microbatch *m
 	for (uint32_t s = 0; s < m->nseq; s++)
 		seen[check_sequence(d, m, s, &trained)]++;
 	assert_int_equal(trained, m->trained);
+}
+
+/* Copies that `weight` makes of an example are not trained where it is held out, and are not held
+ * out themselves. */
+static void copies(void **state)
+{
+	(void)state;
+	static const double weights[] = { 0.5, 1.5, 2, 3 };
+	enum { N = 60 };
+	for (size_t c = 0; c < ARRAY_LEN(weights); c++) {
+		const double w = weights[c];
+		struct dataset *d = generate_weighted(N, c, w);
+		const struct batch_options o = { .seed = 1,
+						 .sequence_len = LONGEST,
+						 .micro_batch_size = 2,
+						 .accumulation = 3,
+						 .val_set_size = 0.2 };
+		struct batches *b = make(d, &o);
+		uint32_t val[N] = { 0 }, seen[N] = { 0 }, held = 0, trained = 0;
+		struct err e = { 0 };
+		for (size_t i = 0; i < batches_val_count(b); i++) {
+			struct microbatch m;
+			assert_int_equal(batches_val(b, i, &m, &e), 0);
+			count_records(&m, val);
+		}
+		for (uint64_t k = 0; k < batches_per_epoch(b, 0); k++) {
+			const struct microbatch *m;
+			size_t n;
+			assert_int_equal(batches_get(b, 0, k, &m, &n, &e), 0);
+			for (size_t i = 0; i < n; i++)
+				count_records(&m[i], seen);
+		}
+		for (size_t i = 0; i < N; i++) {
+			assert_true(val[i] <= 1 && (!val[i] || !seen[i]));
+			assert_true(seen[i] <= (uint32_t)ceil(w));
+			assert_true(val[i] || seen[i] >= (uint32_t)w);
+			held += val[i];
+			trained += seen[i];
+		}
+		assert_int_equal(held, w < 1 ? N / 2 / 5 : N / 5);
+		assert_true(trained >= (uint32_t)((w < 1 ? 0.4 : 0.8 * floor(w)) * N));
+		batches_free(b);
+		dataset_free(d);
+	}
 }
 
 static uint64_t hash_batch(const struct microbatch *m, size_t n)
@@ -481,6 +538,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything_once),
+		cmocka_unit_test(copies),
 		cmocka_unit_test(packing_fits),
 		cmocka_unit_test(resuming),
 		cmocka_unit_test(orders),

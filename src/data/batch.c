@@ -5,6 +5,7 @@
 #include "data/batch.h"
 #include "data/block_order.h"
 #include "data/sample_set.h"
+#include "data/split.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -76,17 +77,6 @@ static size_t source_count(const struct batches *b)
 
 static uint64_t id_words(const struct batches *b) { return b->s ? b->s->in_words : 1; }
 static uint64_t label_words(const struct batches *b) { return b->s ? b->s->out_words : 1; }
-
-static void shuffle(uint32_t *v, size_t n, uint64_t key)
-{
-	struct rng_key k = rng_key(key);
-	for (size_t i = n; i > 1; i--) {
-		size_t j = rng_below(k, i - 1, i);
-		uint32_t t = v[i - 1];
-		v[i - 1] = v[j];
-		v[j] = t;
-	}
-}
 
 /* Most tokens that an example takes in a row, and its sequences. */
 static uint32_t tokens_of(const struct batches *b, size_t i)
@@ -169,7 +159,7 @@ static void plan_epoch(struct batches *b, uint64_t epoch)
 	if (planned)
 		return;
 	memcpy(b->epoch_order, b->order, b->ntrain * sizeof *b->order);
-	shuffle(b->epoch_order, b->ntrain, rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
+	split_shuffle(b->epoch_order, b->ntrain, rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
 	plan_rows(b, b->epoch_order, b->ntrain, b->row_of, &b->train);
 	b->planned = true;
 }
@@ -238,7 +228,8 @@ static int check(const struct batches *b, size_t *nval_p, struct err *e)
 {
 	const struct batch_options *o = &b->o;
 	const uint32_t least = b->s ? 1 : 2;
-	size_t n = example_count(b), nval = 0;
+	const size_t n = example_count(b), once = b->s ? n : split_count(b->d);
+	size_t nval = 0;
 	if (o->micro_batch_size < 1 || o->micro_batch_size > INT32_MAX)
 		return err_set(e, ERR_USAGE, "micro_batch_size is %lld; it must be at least 1",
 			       (long long)o->micro_batch_size);
@@ -271,17 +262,17 @@ static int check(const struct batches *b, size_t *nval_p, struct err *e)
 		while (nval < n && example_of(b, n - 1 - nval).source >= o->val_source)
 			nval++;
 	} else if (o->val_set_size >= 1.0) {
-		nval = o->val_set_size >= (double)n ? n : (size_t)o->val_set_size;
+		nval = o->val_set_size >= (double)once ? once : (size_t)o->val_set_size;
 	} else if (o->val_set_size > 0.0) {
-		nval = (size_t)llround(o->val_set_size * (double)n);
+		nval = (size_t)llround(o->val_set_size * (double)once);
 		nval = nval ? nval : 1;
 	}
 	if (nval >= n && o->val_source)
 		return err_set(e, ERR_USAGE, "no example is left to train but those held out");
-	if (nval >= n)
+	if (nval >= once)
 		return err_set(e, ERR_USAGE,
 			       "val_set_size %g takes %zu of %zu examples and leaves none to train",
-			       o->val_set_size, nval, n);
+			       o->val_set_size, nval, once);
 	*nval_p = nval;
 	return 0;
 }
@@ -363,7 +354,12 @@ static int fill_order(struct batches *b, struct err *e)
 	TRY(alloc_rows(&b->val, b->nval, e));
 	for (size_t i = 0; i < n; i++)
 		b->order[i] = (uint32_t)i;
-	shuffle(b->order, b->o.val_source ? b->ntrain : n, rng_fold(b->o.seed, DRAW_SPLIT));
+	if (b->nval && !b->o.val_source && !b->s)
+		TRY(split_examples(b->d, b->nval, rng_fold(b->o.seed, DRAW_SPLIT), b->order,
+				   &b->ntrain, e));
+	else
+		split_shuffle(b->order, b->o.val_source ? b->ntrain : n,
+			      rng_fold(b->o.seed, DRAW_SPLIT));
 	sort_by_source(b, b->order + b->ntrain, b->nval);
 	plan_rows(b, b->order + b->ntrain, b->nval, b->row_of, &b->val);
 	return cut_val(b, e);
