@@ -564,7 +564,7 @@ static int add_spec(struct spec_list *l, const char *module, const char *tail, i
 	if (!name)
 		return err_nomem(e, n, "a name");
 	peft_name(name, n, l->inside, module);
-	strcat(name, tail);
+	snprintf(name + strlen(name), n - strlen(name), "%s", tail);
 	l->spec[l->n++] = (struct st_spec){ name, DT_F32, ndim, { rows, cols }, (void *)v };
 	return 0;
 }
