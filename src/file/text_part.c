@@ -36,8 +36,13 @@ static const struct {
 };
 
 /* Of the whole model, and not in the configuration of its language model, or better there. */
-static const char *const outer[] = { "bos_token_id", "eos_token_id",        "pad_token_id", "dtype",
-				     "torch_dtype",  "quantization_config", NULL };
+static const char *const outer[] = { "bos_token_id",
+				     "eos_token_id",
+				     "pad_token_id",
+				     "dtype",
+				     "torch_dtype",
+				     "quantization_config",
+				     NULL };
 
 int text_part_config(const json_t *config, const char *where, json_t **text_p, struct err *e)
 {
