@@ -53,9 +53,7 @@ MODELS = {
         dict(SHAPE, num_hidden_layers=5, sliding_window=17, tie_word_embeddings=False)
         | dict(
             max_position_embeddings=256,
-            rope_scaling=dict(
-                rope_type="yarn", factor=4.0, original_max_position_embeddings=32
-            ),
+            rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32),
         ),
     ),
     "exaone4": (

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
+
+For Gemma 3 and Mistral Small 3.1 a small random model is made and saved by transformers. A run's
+adapter must load into the whole model by PEFT, in the language model only, and change its logits as
+`heteroshard merge` changes those of the language model alone; an adapter that PEFT made for the
+whole model must be merged likewise. Needs torch, transformers and peft; the tokenizer is the one of
+tests/golden/models/smollm2."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import peft
+import torch
+import transformers
+
+TOKENIZER = os.path.join(os.path.dirname(__file__), "../../tests/golden/models/smollm2")
+PICTURES = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+PICTURES |= dict(image_size=8, patch_size=4)
+TEXT = dict(vocab_size=272, hidden_size=48, intermediate_size=64, num_hidden_layers=3, head_dim=16)
+TEXT |= dict(num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256)
+TEXT |= dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
+IDS = torch.arange(3, 70)[None]
+
+
+def gemma():
+    text = dict(TEXT, model_type="gemma3_text", sliding_window=16, query_pre_attn_scalar=16)
+    c = transformers.Gemma3Config(
+        text_config=text,
+        vision_config=dict(PICTURES, model_type="siglip_vision_model"),
+        mm_tokens_per_image=4,
+        image_token_index=270,
+        boi_token_index=268,
+        eoi_token_index=269,
+    )
+    return transformers.Gemma3ForConditionalGeneration, c
+
+
+def mistral():
+    c = transformers.Mistral3Config(
+        text_config=dict(TEXT, model_type="mistral", sliding_window=None)
+        | dict(tie_word_embeddings=False),
+        vision_config=dict(PICTURES, model_type="pixtral", head_dim=8),
+        image_token_index=270,
+        spatial_merge_size=2,
+        tie_word_embeddings=False,
+    )
+    return transformers.Mistral3ForConditionalGeneration, c
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.float().eval()(IDS).logits
+
+
+def merged(program, base, adapter, out):
+    merge = [program, "merge", "-q", base, adapter, out, "--type", "f32"]
+    subprocess.run(merge, check=True, stdout=subprocess.DEVNULL)
+    return logits(transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32))
+
+
+def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
+    bad = 0
+    for make in (gemma, mistral):
+        torch.manual_seed(0)
+        cls, c = make()
+        model = cls(c).float()
+        for p in model.parameters():
+            one = p.ndim == 1 and make is mistral
+            p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + one
+        with tempfile.TemporaryDirectory() as d:
+            base, run, own = d + "/base", d + "/run", d + "/peft"
+            model.save_pretrained(base)
+            for f in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(os.path.join(TOKENIZER, f), base)
+            with open(d + "/data.jsonl", "w", encoding="utf-8") as f:
+                for word in ("card", "link", "worker", "plan"):
+                    f.write(json.dumps(dict(prompt=f"What is a {word}?", completion="This.")))
+                    f.write("\n")
+            keys = ["adapter=lora", "lora_target_linear=true", "lora_r=4", "max_steps=4"]
+            keys += ["learning_rate=0.02", "sequence_len=64", "gradient_accumulation_steps=2"]
+            with open(d + "/run.yaml", "w", encoding="utf-8") as f:
+                f.write(f"base_model: {base}\ndatasets: {d}/data.jsonl\noutput_dir: {run}\n")
+            subprocess.run([program, "train", "-q", d + "/run.yaml"] + keys, check=True)
+            plain = logits(cls.from_pretrained(base, dtype=torch.float32))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message=".*(missing|unexpected).*")
+                whole = peft.PeftModel.from_pretrained(
+                    cls.from_pretrained(base, dtype=torch.float32), run
+                )
+            outside = [n for n, _ in whole.named_parameters() if "lora_A" in n]
+            outside = [n for n in outside if "language_model" not in n]
+            want = logits(whole)
+            off = (merged(program, base, run, d + "/a") - want).abs().max().item()
+            theirs = peft.get_peft_model(
+                cls.from_pretrained(base, dtype=torch.float32),
+                peft.LoraConfig(r=4, target_modules=r".*language_model.*\.(q_proj|down_proj)"),
+            )
+            for n, p in theirs.named_parameters():
+                if "lora_" in n:
+                    p.data = torch.randn_like(p) * 0.1
+            theirs.save_pretrained(own)
+            back = (merged(program, base, own, d + "/b") - logits(theirs)).abs().max().item()
+        good = not outside and (want - plain).abs().max() > 0.1 and off < 1e-4 and back < 1e-4
+        bad += not good
+        print(
+            f"{make.__name__}: PEFT's and merge's logits within {off:.1e}, for an adapter of "
+            f"PEFT {back:.1e}  {'ok' if good else 'WRONG'}"
+        )
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
