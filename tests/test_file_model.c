@@ -632,6 +632,15 @@ static void test_text_part(void **state)
 	json_object_set_new(whole, "model_type", json_string("llama"));
 	assert_int_equal(text_part_config(whole, "config.json", &text, &e), 0);
 	json_decref(whole);
+	whole = json_loads("{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":"
+			   "\"ministral3\"}}",
+			   0, NULL);
+	assert_int_equal(text_part_config(whole, "config.json", &text, &e), 1);
+	assert_string_equal(
+		json_string_value(json_array_get(json_object_get(text, "architectures"), 0)),
+		"Ministral3ForCausalLM");
+	json_decref(text);
+	json_decref(whole);
 	static const char *const names[][2] = {
 		{ "language_model.model.norm.weight", "model.norm.weight" },
 		{ "model.language_model.norm.weight", "model.norm.weight" },

@@ -47,6 +47,7 @@ static const struct row {
 	{ "exaone4", "exaone4", false },
 	{ "exaone4-gguf", "exaone4-gguf", true },
 	{ "ernie4_5", "ernie4_5", false },
+	{ "ministral3", "ministral3", false },
 	{ "gemma", "gemma", false },
 	{ "gemma2", "gemma2", false },
 	{ "gemma3", "gemma3", false },

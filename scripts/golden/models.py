@@ -836,6 +836,30 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    "ministral3": dict(
+        arch="ministral3",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **SMALL,
+            head_dim=16,
+            rms_norm_eps=1e-5,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1000000.0,
+                factor=2.0,
+                original_max_position_embeddings=64,
+                beta_fast=32.0,
+                beta_slow=1.0,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+            sliding_window=None,
+            pad_token_id=11,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
 CLASS = {
     **experts.CLASS,
@@ -844,6 +868,7 @@ CLASS = {
     "olmo3": transformers.Olmo3ForCausalLM,
     "exaone4": transformers.Exaone4ForCausalLM,
     "ernie4_5": transformers.Ernie4_5ForCausalLM,
+    "ministral3": transformers.Ministral3ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
     "gemma": transformers.GemmaForCausalLM,
     "gemma2": transformers.Gemma2ForCausalLM,

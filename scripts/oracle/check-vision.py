@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3 and Mistral Small 3.1 a small random model is made and saved by transformers. A run's
-adapter must load into the whole model by PEFT, in the language model only, and change its logits as
-`heteroshard merge` changes those of the language model alone; an adapter that PEFT made for the
-whole model must be merged likewise. Needs torch, transformers and peft; the tokenizer is the one of
-tests/golden/models/smollm2."""
+For Gemma 3, Mistral Small 3.1 and Ministral 3 a small random model is made and saved by
+transformers. A run's adapter must load into the whole model by PEFT, in the language model only,
+and change its logits as `heteroshard merge` changes those of the language model alone; an adapter
+that PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
+tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
 import os
@@ -42,16 +42,22 @@ def gemma():
     return transformers.Gemma3ForConditionalGeneration, c
 
 
-def mistral():
+def mistral(kind="mistral", **more):
     c = transformers.Mistral3Config(
-        text_config=dict(TEXT, model_type="mistral", sliding_window=None)
-        | dict(tie_word_embeddings=False),
+        text_config=dict(TEXT, model_type=kind, sliding_window=None, tie_word_embeddings=False)
+        | more,
         vision_config=dict(PICTURES, model_type="pixtral", head_dim=8),
         image_token_index=270,
         spatial_merge_size=2,
         tie_word_embeddings=False,
     )
     return transformers.Mistral3ForConditionalGeneration, c
+
+
+def ministral():
+    rope = dict(rope_type="yarn", rope_theta=1e6, factor=2.0, original_max_position_embeddings=128)
+    rope |= dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)
+    return mistral("ministral3", rope_parameters=rope)
 
 
 def logits(model):
@@ -68,12 +74,12 @@ def merged(program, base, adapter, out):
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
     bad = 0
-    for make in (gemma, mistral):
+    for make in (gemma, mistral, ministral):
         torch.manual_seed(0)
         cls, c = make()
         model = cls(c).float()
         for p in model.parameters():
-            one = p.ndim == 1 and make is mistral
+            one = p.ndim == 1 and make is not gemma
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + one
         with tempfile.TemporaryDirectory() as d:
             base, run, own = d + "/base", d + "/run", d + "/peft"

@@ -16,6 +16,7 @@ static const struct model {
 } models[] = {
 	{ "gemma3", "gemma3_text", "Gemma3ForCausalLM", true },
 	{ "mistral3", "mistral", "MistralForCausalLM", false },
+	{ "mistral3", "ministral3", "Ministral3ForCausalLM", false },
 };
 
 /* Gemma3TextConfig */
@@ -48,9 +49,11 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 {
 	const char *type = json_string_value(json_object_get(config, "model_type"));
 	const json_t *text = json_object_get(config, "text_config");
+	const char *kind = json_string_value(json_object_get(text, "model_type"));
 	const struct model *m = NULL;
 	for (size_t i = 0; i < ARRAY_LEN(models) && type; i++)
-		if (!strcmp(models[i].whole, type))
+		if (!strcmp(models[i].whole, type) &&
+		    (!m || (kind && !strcmp(models[i].text, kind))))
 			m = &models[i];
 	if (!m)
 		return 0;

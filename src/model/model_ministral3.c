@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_ministral3.c - Ministral 3: Llama with YaRN, whose queries grow with the logarithm of their
+ * position, from `original_max_position_embeddings` on (transformers, models/ministral3). Sequences
+ * end before that, so the factor is 1. */
+#include "model/model.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "model/window.h"
+
+static int read_ministral3(const json_t *j, const char *where, struct model_config *c,
+			   struct err *e)
+{
+	const json_t *p = json_object_get(j, "rope_parameters");
+	int64_t window = 0, grow = 16384;
+	double beta = 0.1;
+	if (!json_is_object(p))
+		return err_set(e, ERR_INPUT, "%s: 'rope_parameters' is missing", where);
+	TRY(json_opt_num(p, where, "llama_4_scaling_beta", 0, 1e3, &beta, e));
+	TRY(json_opt_int(p, where, "original_max_position_embeddings", 1, 1ll << 40, &grow, e));
+	if (beta > 0 && (!c->max_positions || c->max_positions > grow))
+		c->max_positions = grow;
+	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	model_window_layers(c, window, 0);
+	return 0;
+}
+
+static const char *const types[] = { "ministral3", NULL };
+static const char *const keys[] = { "sliding_window", NULL };
+
+const struct model_family model_ministral3 = { .name = "ministral3",
+					       .help = "Ministral 3 (up to 16,384 tokens)",
+					       .model_types = types,
+					       .keys = keys,
+					       .rope_theta = 1e6,
+					       .norm_eps = 1e-5,
+					       .head_dim = 128,
+					       .read = read_ministral3 };
