@@ -214,6 +214,12 @@ works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train
 	[ "$(grep -c '^{' "$tmp/shut/metrics.jsonl")" = "$(wc -l <"$tmp/shut/metrics.jsonl")" ]
 check "closed streams: no message gets into the run's files"
 
+cp "$tmp/run/trace.json" "$tmp/trace.json"
+works "plan does not write over a run" "run holds a run: its plan.json, trace.json and arch" \
+	plan job.yaml profile=auto --brief
+cmp -s "$tmp/run/trace.json" "$tmp/trace.json"
+check "whose trace stays"
+
 for w in one two three; do
 	echo "{\"prompt\": \"$w\", \"completion\": \"abc abc\"}"
 done >"$tmp/some.jsonl"

@@ -164,8 +164,9 @@ static const struct cli_usage usage = {
 		 "job would do without it.\n"
 		 "With CONFIG its devices and links are measured first (or taken from the cache), "
 		 "and plan.json and "
-		 "architecture.png go into its output_dir; with workers on other machines it is "
-		 "run there too. A shard_plan of CONFIG is drawn before anything is measured, with "
+		 "architecture.png go into its output_dir, unless a run is there; with workers on "
+		 "other machines it is run there too. A shard_plan of CONFIG is drawn before "
+		 "anything is measured, with "
 		 "profile=none also instead. With --profile "
 		 "alone neither model nor devices have to be present.",
 	.config = true,
@@ -514,6 +515,13 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 			rc = plan_worth_dtype(&j->p, &plan, a->cluster, &a->without, e);
 	}
 	const char *dir = folder_of(a, j);
+	if (rc == 0 && dir && !a->out && run_folder_is_run(dir)) {
+		cli_line(cli_err(),
+			 "%s holds a run: its plan.json, trace.json and architecture.png stay as "
+			 "they are; --out DIR writes those of this plan\n",
+			 dir);
+		dir = NULL;
+	}
 	if (rc == 0 && dir)
 		rc = write_files(j, &plan, dir, e);
 	plan_release(&plan);
