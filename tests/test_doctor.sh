@@ -48,6 +48,13 @@ pci() { # ADDRESS VENDOR: a display controller
 	echo 0x030000 >"$root/sys/bus/pci/devices/$1/class"
 }
 
+# ---- names ----
+"$hs" doctor --reach no..name:9 --root "$root" >"$tmp/out" 2>"$tmp/err"
+grep -q '^reach: no..name:9: no address is known of that name$' "$tmp/out" &&
+	! "$hs" doctor --reach nowhere >"$tmp/out" 2>"$tmp/err" &&
+	grep -q '^error: --reach nowhere: write ADDRESS:PORT$' "$tmp/err"
+check "a name without an address, and no port"
+
 # ---- cards ----
 pci 0000:01:00.0 0x10de
 stand_in apt-get <<END

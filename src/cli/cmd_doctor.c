@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "net/address.h"
 #include "ops/doctor.h"
 
 #include <string.h>
@@ -94,7 +95,12 @@ static void print(const struct doctor *d)
 static int doctor(const struct args *o, int *status_p, struct err *e)
 {
 	struct config *c = NULL;
-	char *path[] = { o->cluster };
+	char *path[] = { o->cluster }, host[NET_ADDRESS];
+	unsigned port;
+	if (o->reach)
+		address_parts(o->reach, host, &port);
+	if (o->reach && (!host[0] || !port))
+		return err_set(e, ERR_USAGE, "--reach %.80s: write ADDRESS:PORT", o->reach);
 	struct doctor *d = mem_zalloc(sizeof *d);
 	if (!d)
 		return err_nomem(e, sizeof *d, "findings");

@@ -209,15 +209,17 @@ void check_mtu(struct doctor *d)
 
 /* ---- other machines ------------------------------------------------------------------------- */
 
-/* Whether packets are dropped on the way: an answer, also a refusal, comes at once. */
-static bool is_silent(const char *at)
+/* Whether packets are dropped on the way: an answer, also a refusal, comes at once. *nowhere_p: the
+ * name has no address. */
+static bool is_silent(const char *at, bool *nowhere_p)
 {
 	char host[NET_ADDRESS], service[16];
 	unsigned port;
 	struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *a = NULL;
 	address_parts(at, host, &port);
 	snprintf(service, sizeof service, "%u", port);
-	if (getaddrinfo(host, service, &want, &a) || !a)
+	*nowhere_p = getaddrinfo(host, service, &want, &a) || !a;
+	if (*nowhere_p)
 		return false;
 	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool silent = false;
@@ -229,10 +231,17 @@ static bool is_silent(const char *at)
 	return silent;
 }
 
-static void silent_found(struct doctor *d, const char *where, const char *at, const char *ssh)
+static void reach(struct doctor *d, const char *where, const char *at, const char *ssh)
 {
 	char text[300], mend[400], host[NET_ADDRESS];
 	unsigned port;
+	bool nowhere;
+	if (!is_silent(at, &nowhere)) {
+		snprintf(text, sizeof text, "%.120s: no address is known of that name", at);
+		if (nowhere)
+			doctor_found(d, "reach", where, text, "");
+		return;
+	}
 	address_parts(at, host, &port);
 	snprintf(text, sizeof text, "%.120s does not answer: a firewall there drops the packets",
 		 at);
@@ -262,16 +271,15 @@ static const char *ssh_words(const char *where, char out[SSH_WHERE + 16])
 void check_reach(struct doctor *d)
 {
 	const struct config *c = d->c;
-	if (d->reach && is_silent(d->reach))
-		silent_found(d, "", d->reach, NULL);
+	if (d->reach)
+		reach(d, "", d->reach, NULL);
 	for (size_t i = 0; c && i < c->nworkers; i++) {
 		const struct config_worker *w = &c->workers[i];
 		char at[NET_ADDRESS], words[SSH_WHERE + 16];
 		if (w->invited || role_is_here(w->ip, w->hostname))
 			continue;
 		network_address(w->ip, w->hostname, w->port, at);
-		if (is_silent(at))
-			silent_found(d, w->id, at, ssh_words(w->ssh, words));
+		reach(d, w->id, at, ssh_words(w->ssh, words));
 	}
 }
 
