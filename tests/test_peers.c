@@ -3,6 +3,7 @@
  * do, relayed links. */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "net/frame.h"
 #include "peers/invited.h"
@@ -10,6 +11,7 @@
 #include "peers/reception.h"
 #include "proto/hello.h"
 #include "support/child.h"
+#include "worker/dial_in.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -412,6 +414,73 @@ static void a_removed_worker_goes_on_calling(void **state)
 	OK(peer_list_remove("box", &e));
 }
 
+/* ---- a worker that was invited --------------------------------------------------------------- */
+
+static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
+static char said[16384];
+
+static void hear_log(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	pthread_mutex_lock(&said_lock);
+	size_t n = strlen(said);
+	snprintf(said + n, sizeof said - n, "%s\n", line);
+	pthread_mutex_unlock(&said_lock);
+}
+
+static bool was_said(const char *text)
+{
+	bool was = false;
+	for (int i = 0; i < 300 && !was; i++, usleep(100000)) {
+		pthread_mutex_lock(&said_lock);
+		was = strstr(said, text) != NULL;
+		pthread_mutex_unlock(&said_lock);
+	}
+	return was;
+}
+
+static volatile sig_atomic_t worker_stop;
+
+static void *invited_worker(void *rc)
+{
+	struct err why = { 0 };
+	*(int *)rc =
+		dial_in_serve(&(struct dial_in){ .device = "cpu", .stop = &worker_stop }, &why);
+	return NULL;
+}
+
+/* A job that has its workers in the configuration has the same key, and may have the same port. */
+static void refused_and_let_in(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair own, alien = make_key();
+	struct served s = { .name = "box", .naddress = 1 };
+	pthread_t t;
+	int rc = 1;
+	said[0] = 0;
+	log_set_sink(hear_log, NULL, LOG_INFO);
+	OK(key_own(true, &own, &e));
+	door_open(&d, NULL, 0);
+	snprintf(s.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
+	s.port = (unsigned)strtoul(strrchr(d.at, ':') + 1, NULL, 10);
+	memcpy(s.key, alien.pub, sizeof s.key);
+	OK(served_write(&s, &e));
+	assert_int_equal(pthread_create(&t, NULL, invited_worker, &rc), 0);
+	assert_true(was_said("its key is not the expected one"));
+	memcpy(s.key, d.key.pub, sizeof s.key);
+	OK(served_write(&s, &e));
+	assert_true(was_said("does not know this machine's key"));
+	OK(net_allow(d.net, own.pub, &e));
+	assert_true(was_said("is connected to the coordinator"));
+	worker_stop = 1;
+	pthread_join(t, NULL);
+	assert_int_equal(rc, 0);
+	door_close(&d);
+	log_set_sink(NULL, NULL, LOG_INFO);
+}
+
 /* ---- relayed links --------------------------------------------------------------------------- */
 
 static struct link *relay_front(struct net *n, const struct door *d, uint32_t self, const char *to,
@@ -790,6 +859,7 @@ int main(void)
 		cmocka_unit_test(wrong_secrets),
 		cmocka_unit_test(too_many_wrong),
 		cmocka_unit_test(a_removed_worker_goes_on_calling),
+		cmocka_unit_test(refused_and_let_in),
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),

@@ -14,17 +14,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double try_for = 5;     /* seconds for the only address */
-static const double try_one_for = 2; /* for one of several */
-static const double again_after = 2; /* seconds between attempts */
+static const double try_for = 5;        /* seconds for the only address */
+static const double try_one_for = 2;    /* for one of several */
+static const double again_after = 2;    /* seconds between attempts */
+static const double refused_again = 10; /* after a refusal */
 
 struct caller {
 	const struct dial_in *o;
 	struct served v;
 	struct net *net;
 	char listens[NET_ADDRESS], at[NET_ADDRESS];
-	bool told;   /* that it waits for the coordinator */
-	bool joined; /* a job */
+	bool told;      /* that it waits for the coordinator */
+	bool joined;    /* a job */
+	struct err why; /* of the last attempt */
+	bool refused;   /* the last attempt */
 	struct kept kept;
 };
 
@@ -65,36 +68,45 @@ static void pause_a_while(struct caller *c, double seconds)
 		net_poll(c->net, NULL, 0, net_in(0.2));
 }
 
-/* *l_p NULL: not reached. An error when the coordinator has answered and does not know this
- * machine. */
-static int call(struct caller *c, struct link **l_p, struct err *e)
+/* NULL: not reached, or refused. */
+static struct link *call(struct caller *c)
 {
-	*l_p = NULL;
+	const bool was = c->refused;
+	c->refused = false;
 	interfaces_sort(c->v.address[0], TOKEN_ADDRESS, c->v.naddress);
-	for (int i = 0; i < c->v.naddress && !stopped(c); i++) {
+	for (int i = 0; i < c->v.naddress && !stopped(c) && !c->refused; i++) {
 		struct link *l;
-		struct err why = { 0 };
 		address_join(c->v.address[i], c->v.port, c->at);
+		err_clear(&c->why);
 		if (net_dial(c->net, c->at, c->v.key,
-			     net_in(c->v.naddress > 1 ? try_one_for : try_for), &l, &why) < 0)
+			     net_in(c->v.naddress > 1 ? try_one_for : try_for), &l, &c->why) < 0)
 			continue;
 		while (link_state(l) == LINK_CONNECTING && !stopped(c))
 			net_poll(c->net, &(struct net_poll){ l, NET_UP, 0 }, 1, net_in(0.2));
 		if (link_state(l) == LINK_UP) {
-			*l_p = l;
-			return 0;
+			c->told &= !was;
+			return l;
 		}
-		bool refused = link_was_refused(l);
+		c->refused = link_was_refused(l);
+		link_why(l, &c->why);
 		link_close(l);
-		if (refused)
-			return err_set(e, ERR_NET,
-				       "the coordinator at %s does not know this machine's key: it "
-				       "was removed from the peers there; ask for a new invitation "
-				       "('heteroshard invite' there, then 'heteroshard worker "
-				       "--join TOKEN' here)",
-				       c->at);
 	}
-	return 0;
+	c->told &= was == c->refused;
+	return NULL;
+}
+
+/* A refusal need not last: the coordinator's port may be another job's at this time. */
+static void say_why_not(struct caller *c)
+{
+	if (!c->told && c->refused)
+		log_warn("worker '%s': the coordinator at %s does not know this machine's key: it "
+			 "was removed from the peers there, which a new invitation mends "
+			 "('heteroshard invite'), or another job has the port",
+			 c->v.name, c->at);
+	else if (!c->told)
+		log_info("worker '%s' tries on: the coordinator does not answer (%.300s)",
+			 c->v.name, c->why.msg);
+	c->told = true;
 }
 
 /* One job on a link that is up; 0 when it went well, ERR_NET when the coordinator closed it. */
@@ -132,34 +144,28 @@ static int serve(struct caller *c, struct link *l, struct err *e)
 /* One attempt, and the job that came of it. *served_p: there was one. */
 static int once(struct caller *c, bool *served_p, struct err *e)
 {
-	struct link *l;
-	struct err why = { 0 };
 	*served_p = false;
 	TRY(served_read(&c->v, e));
 	TRY(open_net(c, e));
-	int rc = call(c, &l, e);
-	if (rc >= 0 && l) {
+	struct link *l = call(c);
+	if (l) {
 		c->joined = false;
-		const bool failed = serve(c, l, &why) < 0;
-		const bool waiting = failed && why.code == ERR_NET && !c->joined;
+		const bool failed = serve(c, l, &c->why) < 0;
+		const bool waiting = failed && c->why.code == ERR_NET && !c->joined;
 		*served_p = !waiting;
 		if (failed && !waiting && !stopped(c))
-			log_warn("the job ended: %s", why.msg);
+			log_warn("the job ended: %s", c->why.msg);
 		else if (waiting)
-			log_debug("%s", why.msg);
-		if (*served_p)
-			c->told = false;
-	} else if (rc >= 0 && !c->told && !stopped(c)) {
-		log_info("worker '%s': the coordinator at %s does not answer; it is tried until "
-			 "it is there",
-			 c->v.name, c->at);
-		c->told = true;
+			log_debug("%s", c->why.msg);
+		c->told &= waiting;
+	} else if (!stopped(c)) {
+		say_why_not(c);
 	}
-	if (rc >= 0 && !*served_p)
-		pause_a_while(c, again_after);
+	if (!*served_p)
+		pause_a_while(c, c->refused ? refused_again : again_after);
 	net_close(c->net, 2);
 	c->net = NULL;
-	return rc;
+	return 0;
 }
 
 int dial_in_serve(const struct dial_in *o, struct err *e)

@@ -22,7 +22,7 @@ struct dial_in {
 #define DIAL_IN_PORT 9999
 
 /* Reads the coordinator's place (served_read) before each attempt. Returns 0 when `stop` is set, or
- * after the one job; an error when the coordinator no longer knows this machine. */
+ * after the one job. */
 int dial_in_serve(const struct dial_in *o, struct err *e);
 
 #endif
