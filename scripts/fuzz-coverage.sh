@@ -79,6 +79,7 @@ jinja    -          src/data/jinja_print.c src/data/jinja_method.c src/data/jinj
 jinja    -          src/data/jinja_run.c src/data/jinja_math.c src/data/jinja.c
 jinja    -          src/data/jinja_mark.c src/data/jinja_render.c
 model_folder -      src/file/format_safetensors.c src/file/bnb.c src/file/peft.c
+model_folder -      src/file/text_part.c
 model_folder model_file_untie$ src/file/model_file.c
 profile  -          src/plan/profile_json.c src/plan/profile_ways.c
 plan     -          src/plan/plan_json.c

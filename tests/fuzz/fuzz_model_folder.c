@@ -2,9 +2,9 @@
 /* fuzz_model_folder.c - any bytes as the files of a model's folder or of an adapter's.
  *
  * The input: one byte of choices, then config.json and the index (or tokenizer_config.json,
- * tokenizer.json, chat_template.jinja), each behind its length in two bytes, then the safetensors
- * file. What has no bytes is not there. A model that opens is read whole and written as a GGUF; an
- * adapter that opens is written, and reads back. */
+ * tokenizer.json, chat_template.jinja or .json), each behind its length in two bytes, then the
+ * safetensors file. What has no bytes is not there. A model that opens is read whole and written as
+ * a GGUF; an adapter that opens is written, and reads back. */
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -98,10 +98,11 @@ static void once(const uint8_t *data, size_t size)
 	put(adapter ? "adapter_config.json" : "config.json", data, n);
 	data += n, size -= n;
 	n = part(&data, &size);
-	put(index        ? "model.safetensors.index.json"
-	    : choice & 8 ? "chat_template.jinja"
-	    : choice & 4 ? "tokenizer.json"
-			 : "tokenizer_config.json",
+	put(index         ? "model.safetensors.index.json"
+	    : choice & 64 ? "chat_template.json"
+	    : choice & 8  ? "chat_template.jinja"
+	    : choice & 4  ? "tokenizer.json"
+			  : "tokenizer_config.json",
 	    data, n);
 	data += n, size -= n;
 	put(adapter ? "adapter_model.safetensors"
@@ -129,7 +130,8 @@ static void once(const uint8_t *data, size_t size)
 	static const char *const all[] = {
 		"adapter_config.json",   "config.json",       "model.safetensors.index.json",
 		"tokenizer_config.json", "tokenizer.json",    "adapter_model.safetensors",
-		"x.safetensors",         "model.safetensors", "chat_template.jinja"
+		"x.safetensors",         "model.safetensors", "chat_template.jinja",
+		"chat_template.json"
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		gone(all[i]);

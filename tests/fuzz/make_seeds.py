@@ -1805,6 +1805,30 @@ def mixtures():
         yield "oss-" + name, bytes([0]) + struct.pack("<H", len(c)) + c + b"\0\0" + file
 
 
+def pictures():
+    """Folders whose language model lies beside a model for pictures."""
+    TEMPLATE = 64  # the choice of chat_template.json
+    whole = dict(model_type="gemma3", eos_token_id=[1, 2], torch_dtype="float32")
+    text = dict(model_type="gemma3_text", hidden_size=8, head_dim=4, num_hidden_layers=1)
+    names = ["language_model.model.norm.weight", "model.language_model.embed_tokens.weight",
+             "language_model.lm_head.weight", "vision_tower.x.weight", "model.layers.0.x"]
+    tensors = [(n, (8,), "F32") for n in names]
+    twice = [("language_model.model.norm.weight", (8,), "F32"), ("model.norm.weight", (8,), "F32")]
+    template = b'{"chat_template": "{{ x }}"}'
+    for name, config, second, found in (
+        ("gemma", dict(whole, text_config=text), template, tensors),
+        ("mistral", dict(whole, model_type="mistral3", text_config={}), b"{}", tensors[:2]),
+        ("ministral", dict(whole, model_type="mistral3",
+                           text_config=dict(model_type="ministral3")), b"[]", tensors[:2]),
+        ("no-text", whole, b"", tensors),
+        ("twice", dict(whole, text_config=text), b"", twice),
+        ("pictures-alone", dict(whole, text_config=text), b"", tensors[3:4]),
+    ):  # fmt: skip
+        c = json.dumps(config).encode()
+        parts = struct.pack("<H", len(c)) + c + struct.pack("<H", len(second)) + second
+        yield "pictures-" + name, bytes([TEMPLATE]) + parts + safetensors(found)
+
+
 # ---- GGUF ----
 
 U32, F32, BOOL, STR, ARRAY = 4, 6, 7, 8, 9
@@ -1891,7 +1915,7 @@ def ggufs():
 
 TARGETS = {
     "own_text": own_texts,
-    "model_folder": lambda: itertools.chain(adapters(), mixtures()),
+    "model_folder": lambda: itertools.chain(adapters(), mixtures(), pictures()),
     "gguf": ggufs,
     "prepared": prepared,
     "mesh": places,
