@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/frame.h"
+#include "pass/worker_log.h"
 #include "peers/invited.h"
 #include "peers/join.h"
 #include "peers/reception.h"
@@ -481,6 +482,27 @@ static void refused_and_let_in(void **state)
 	log_set_sink(NULL, NULL, LOG_INFO);
 }
 
+/* Its log grows for as long as the machine is up, and nobody has told it a number of steps. */
+static void a_log_of_many_steps(void **state)
+{
+	(void)state;
+	static struct stepped_message m;
+	struct worker_log l = { .id = "box", .every = -1 };
+	const int64_t ms = 1000000, began = clock_now();
+	int lines = 0;
+	said[0] = 0;
+	log_set_sink(hear_log, NULL, LOG_INFO);
+	for (int i = 0; i < 1000; i++)
+		worker_log_step(&l, &(struct worker_step){ .step = (uint64_t)i + 1,
+							   .begin = began + i * 100 * ms,
+							   .end = began + (i + 1) * 100 * ms,
+							   .times = &m });
+	log_set_sink(NULL, NULL, LOG_INFO);
+	for (const char *p = said; (p = strchr(p, '\n')); p++)
+		lines++;
+	assert_int_equal(lines, 4); /* in 100 s */
+}
+
 /* ---- relayed links --------------------------------------------------------------------------- */
 
 static struct link *relay_front(struct net *n, const struct door *d, uint32_t self, const char *to,
@@ -860,6 +882,7 @@ int main(void)
 		cmocka_unit_test(too_many_wrong),
 		cmocka_unit_test(a_removed_worker_goes_on_calling),
 		cmocka_unit_test(refused_and_let_in),
+		cmocka_unit_test(a_log_of_many_steps),
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define BY_TIME ((int64_t)30 * 1000000000) /* ns from one line to the next */
+
 void worker_log_joined(struct worker_log *l, const char *host, const char *address, const char *way,
 		       const char *backend, const char *device, uint64_t memory)
 {
@@ -48,8 +50,10 @@ void worker_log_step(struct worker_log *l, const struct worker_step *s)
 	l->lasted += s->end - s->begin;
 	l->busy += s->times->busy;
 	l->wait += s->times->wait;
-	if (s->step % (uint64_t)(l->every > 0 ? l->every : 1))
+	if (l->every < 0 ? s->end - l->told < BY_TIME
+			 : s->step % (uint64_t)(l->every > 0 ? l->every : 1) != 0)
 		return;
+	l->told = s->end;
 	double lasted = (double)(l->lasted > 0 ? l->lasted : 1);
 	log_info("step %llu: %llu tokens, busy %.0f %%, waiting %.0f %%, device memory at most "
 		 "%.2f GiB",

@@ -15,8 +15,9 @@ struct worker_step {
 
 struct worker_log {
 	const char *id;             /* NULL: no lines */
-	int64_t every;              /* steps from one line to the next; at least 1 */
+	int64_t every;              /* steps from one line to the next; below 0: by time */
 	int64_t began;              /* of the training */
+	int64_t told;               /* when the last line was written */
 	int64_t lasted, busy, wait; /* nanoseconds since the last line */
 	uint64_t step, tokens, all_tokens;
 	uint64_t sent, received; /* bytes, to and from neighbours */

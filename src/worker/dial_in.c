@@ -118,7 +118,7 @@ static int serve(struct caller *c, struct link *l, struct err *e)
 			   .id = c->v.name,
 			   .device = c->o->device,
 			   .coordinator_key = c->v.key,
-			   .log_every = 1,
+			   .log_every = -1,
 			   .join_timeout = 300,
 			   .cache_dir = c->o->cache_dir,
 			   .cache_limit = c->o->cache_limit,

@@ -24,7 +24,7 @@ struct serve {
 	const char *id, *device; /* "cpu", "cuda:0", "auto" */
 	/* orders are accepted from this one only; NULL: a link without keys */
 	const char *coordinator_key;
-	/* steps from one line about the worker's part to the next; 0: no lines */
+	/* steps from one line about its part to the next; 0: no lines, below 0: by time */
 	int64_t log_every;
 	/* seconds to wait for the coordinator and the neighbours; 0: 60 */
 	double join_timeout;
