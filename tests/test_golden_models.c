@@ -53,6 +53,7 @@ static const struct row {
 	{ "gemma3", "gemma3", false },
 	{ "gemma3-vision", "gemma3", true },
 	{ "mistral-vision", "mistral-full", true },
+	{ "qwen3-vision", "qwen3", true },
 	{ "gemma3-new", "gemma3-new", true },
 	{ "phi3", "phi3", false },
 	{ "phi4-mini", "phi4-mini", false },

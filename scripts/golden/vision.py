@@ -26,6 +26,8 @@ SIGLIP = dict(
     patch_size=4,
 )
 PIXTRAL = dict(SIGLIP, model_type="pixtral", head_dim=8)
+QWEN = dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4)
+QWEN |= dict(out_hidden_size=48, num_position_embeddings=4, deepstack_visual_indexes=[0])
 # name, language model, the whole model's type and class, what else its configuration has
 FOLDERS = (
     (
@@ -44,6 +46,14 @@ FOLDERS = (
         dict(vision_config=PIXTRAL, image_token_index=10, spatial_merge_size=2)
         | dict(projector_hidden_act="gelu", multimodal_projector_bias=False),
     ),
+    (
+        "qwen3-vision",
+        "qwen3",
+        "qwen3_vl",
+        transformers.Qwen3VLForConditionalGeneration,
+        dict(vision_config=QWEN, image_token_id=120, video_token_id=121)
+        | dict(vision_start_token_id=122, vision_end_token_id=123),
+    ),
 )
 OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_id")
 
@@ -54,16 +64,26 @@ def main():
         text = json.load(open(models.path(source, "config.json"), encoding="utf-8"))
         weights = load_file(models.path(source, "model.safetensors"))
         config = dict(architectures=[cls.__name__], model_type=kind, torch_dtype="bfloat16")
-        config |= dict(text_config={k: v for k, v in text.items() if k not in OF_TEXT}) | more
+        text = {k: v for k, v in text.items() if k not in OF_TEXT}
+        tied = text.get("tie_word_embeddings", False)
+        if kind == "qwen3_vl":  # names as transformers 5 has them
+            text["model_type"] = "qwen3_vl_text"
+            text["rope_parameters"] |= dict(mrope_section=[4, 3, 3], mrope_interleaved=True)
+            more = dict(more, tie_word_embeddings=tied)
+        config |= dict(text_config=text) | more
         folder = models.path(name, "")
         models.write_json(os.path.join(folder, "config.json"), config)
         whole = cls(transformers.AutoConfig.from_pretrained(folder))
         state = {}
+        before = "model." if kind == "qwen3_vl" else ""
         for k, v in whole.state_dict().items():
             k = k.removeprefix("model.")
             if not k.startswith(("language_model.", "lm_head.")):
-                state[k] = (torch.randn_like(v.float()) * 0.1).to(torch.bfloat16)
-        state |= {"language_model." + k: v for k, v in weights.items()}
+                state[before + k] = (torch.randn_like(v.float()) * 0.1).to(torch.bfloat16)
+        for k, v in weights.items():
+            if before and k.startswith("model."):
+                k = k.replace("model.", "model.language_model.", 1)
+            state[k if before else "language_model." + k] = v
         save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         ids = torch.arange(3, 60)[None]
         with torch.no_grad():

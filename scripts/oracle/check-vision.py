@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3, Mistral Small 3.1 and Ministral 3 a small random model is made and saved by
+For Gemma 3, Mistral Small 3.1, Ministral 3 and Qwen3-VL a small random model is made and saved by
 transformers. A run's adapter must load into the whole model by PEFT, in the language model only,
 and change its logits as `heteroshard merge` changes those of the language model alone; an adapter
 that PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
@@ -60,6 +60,22 @@ def ministral():
     return mistral("ministral3", rope_parameters=rope)
 
 
+def qwen():
+    rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[4, 2, 2])
+    c = transformers.Qwen3VLConfig(
+        text_config=dict(TEXT, model_type="qwen3_vl_text", rope_parameters=rope),
+        vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2)
+        | dict(patch_size=4, out_hidden_size=48, num_position_embeddings=4)
+        | dict(deepstack_visual_indexes=[0]),
+        image_token_id=268,
+        video_token_id=269,
+        vision_start_token_id=270,
+        vision_end_token_id=271,
+        tie_word_embeddings=True,
+    )
+    return transformers.Qwen3VLForConditionalGeneration, c
+
+
 def logits(model):
     with torch.no_grad():
         return model.float().eval()(IDS).logits
@@ -74,7 +90,7 @@ def merged(program, base, adapter, out):
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
     bad = 0
-    for make in (gemma, mistral, ministral):
+    for make in (gemma, mistral, ministral, qwen):
         torch.manual_seed(0)
         cls, c = make()
         model = cls(c).float()

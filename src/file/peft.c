@@ -629,8 +629,8 @@ static int write_config(const char *path, const struct peft_config *c, struct er
 		buf_adds(&b, "null");
 	buf_adds(&b, ",\n  \"bias\": \"none\",\n");
 	if (c->inside && *c->inside) /* a model for pictures has modules of the same names */
-		buf_adds(&b,
-			 "  \"exclude_modules\": \".*(vision_tower|multi_modal_projector).*\",\n");
+		buf_adds(&b, "  \"exclude_modules\": "
+			     "\".*(vision_tower|multi_modal_projector|visual).*\",\n");
 	buf_adds(&b, "  \"fan_in_fan_out\": false,\n  "
 		     "\"inference_mode\": true,\n  "
 		     "\"init_lora_weights\": true,\n"

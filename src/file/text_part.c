@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_part.c - see text_part.h. Sources: transformers 5.23, models/gemma3 and mistral3
- * (configuration_*.py, defaults), conversion_mapping.py (names). */
+/* text_part.c - see text_part.h. Sources: transformers 5.23, models/gemma3, mistral3
+ * and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py (names). */
 #include "file/text_part.h"
 
 #include "base/err.h"
@@ -10,30 +10,38 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of the same `whole` the first row holds for other kinds of `text`. `as`: the model_type that the
+ * language model has alone. */
 static const struct model {
-	const char *whole, *text, *architecture;
-	bool gemma;
+	const char *whole, *text, *as, *architecture;
+	const char *defaults; /* what transformers takes where text_config lacks a key */
 } models[] = {
-	{ "gemma3", "gemma3_text", "Gemma3ForCausalLM", true },
-	{ "mistral3", "mistral", "MistralForCausalLM", false },
-	{ "mistral3", "ministral3", "Ministral3ForCausalLM", false },
-};
-
-/* Gemma3TextConfig */
-static const struct {
-	const char *key;
-	int value;
-} gemma3[] = {
-	{ "vocab_size", 262208 },
-	{ "hidden_size", 2304 },
-	{ "intermediate_size", 9216 },
-	{ "num_hidden_layers", 26 },
-	{ "num_attention_heads", 8 },
-	{ "num_key_value_heads", 4 },
-	{ "head_dim", 256 },
-	{ "max_position_embeddings", 131072 },
-	{ "query_pre_attn_scalar", 256 },
-	{ "sliding_window", 4096 },
+	{ .whole = "gemma3",
+	  .text = "gemma3_text",
+	  .as = "gemma3_text",
+	  .architecture = "Gemma3ForCausalLM",
+	  .defaults =
+		  "{\"vocab_size\": 262208, \"hidden_size\": 2304, \"intermediate_size\": 9216, "
+		  "\"num_hidden_layers\": 26, \"num_attention_heads\": 8, "
+		  "\"num_key_value_heads\": 4, \"head_dim\": 256, "
+		  "\"max_position_embeddings\": 131072, \"query_pre_attn_scalar\": 256, "
+		  "\"sliding_window\": 4096}" },
+	{ .whole = "mistral3",
+	  .text = "mistral",
+	  .as = "mistral",
+	  .architecture = "MistralForCausalLM",
+	  .defaults = "{}" },
+	{ .whole = "mistral3",
+	  .text = "ministral3",
+	  .as = "ministral3",
+	  .architecture = "Ministral3ForCausalLM",
+	  .defaults = "{}" },
+	/* the three positions of a token of text are the same */
+	{ .whole = "qwen3_vl",
+	  .text = "qwen3_vl_text",
+	  .as = "qwen3",
+	  .architecture = "Qwen3ForCausalLM",
+	  .defaults = "{\"head_dim\": 128, \"rope_theta\": 500000}" },
 };
 
 /* Of the whole model, and not in the configuration of its language model, or better there. */
@@ -44,6 +52,13 @@ static const char *const outer[] = { "bos_token_id",
 				     "torch_dtype",
 				     "quantization_config",
 				     NULL };
+
+/* Which frequencies turn by which position of a piece of a picture. */
+static void drop_sections(json_t *rope)
+{
+	json_object_del(rope, "mrope_section");
+	json_object_del(rope, "mrope_interleaved");
+}
 
 int text_part_config(const json_t *config, const char *where, json_t **text_p, struct err *e)
 {
@@ -65,11 +80,13 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 	json_t *o = json_deep_copy(text);
 	if (!o)
 		return err_nomem(e, 4096, "a configuration");
-	if (!json_object_get(o, "model_type"))
-		json_object_set_new(o, "model_type", json_string(m->text));
-	for (size_t i = 0; i < ARRAY_LEN(gemma3) && m->gemma; i++)
-		if (!json_object_get(o, gemma3[i].key))
-			json_object_set_new(o, gemma3[i].key, json_integer(gemma3[i].value));
+	if (!kind || !strcmp(kind, m->text))
+		json_object_set_new(o, "model_type", json_string(m->as));
+	json_t *missing = json_loads(m->defaults, 0, NULL);
+	json_object_update_missing(o, missing);
+	json_decref(missing);
+	drop_sections(json_object_get(o, "rope_scaling"));
+	drop_sections(json_object_get(o, "rope_parameters"));
 	for (const char *const *k = outer; *k; k++)
 		if (json_object_get(config, *k))
 			json_object_set(o, *k, json_object_get(config, *k));
@@ -81,8 +98,8 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 const char *text_part_name(const char *name, char *out, size_t cap)
 {
 	static const char *const others[] = { "vision_tower.", "multi_modal_projector.",
-					      "model.vision_tower.",
-					      "model.multi_modal_projector." };
+					      "model.vision_tower.", "model.multi_modal_projector.",
+					      "model.visual." };
 	static const struct {
 		const char *from, *to;
 	} rows[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text_part.h - the language model of a folder that also has a model for pictures (Gemma 3 from 4B
- * on, Mistral Small 3.1, Ministral 3): it is read as a model of its own, the rest is passed over.
+ * on, Mistral Small 3.1, Ministral 3, Qwen3-VL): it is read as a model of its own, the rest is
+ * passed over.
  *
  * config.json has the language model's configuration under `text_config`; its tensors are named
  * "language_model.model.layers.0..." in files of the hub, "model.language_model.layers.0..." inside

@@ -1820,6 +1820,8 @@ def pictures():
         ("mistral", dict(whole, model_type="mistral3", text_config={}), b"{}", tensors[:2]),
         ("ministral", dict(whole, model_type="mistral3",
                            text_config=dict(model_type="ministral3")), b"[]", tensors[:2]),
+        ("qwen", dict(whole, model_type="qwen3_vl",
+                      text_config=dict(rope_scaling=dict(mrope_section=[1]))), b"", tensors[:2]),
         ("no-text", whole, b"", tensors),
         ("twice", dict(whole, text_config=text), b"", twice),
         ("pictures-alone", dict(whole, text_config=text), b"", tensors[3:4]),
