@@ -264,6 +264,11 @@ static void info(void **state)
 	assert_int_equal(json_array_size(json_object_get(o, "target_modules")), 4);
 	json_decref(o);
 	done(&r);
+	r = CALL(NULL, "info", "tests/golden/models/gemma3-vision");
+	expect(&r, 0);
+	assert_non_null(strstr(r.out.p, "not read: the language model is"));
+	assert_null(strstr(r.out.p, "not supported"));
+	done(&r);
 	r = CALL(NULL, "info", MODEL "/model-00001-of-00003.safetensors");
 	expect(&r, 0);
 	assert_non_null(strstr(r.out.p, "safetensors file"));

@@ -158,6 +158,8 @@ int info_model(const char *path, struct info_rows *rows, json_t **o_p, struct er
 	json_object_set_new(o, "kind", json_string("model"));
 	json_object_set_new(o, "path", json_string(path));
 	json_object_set_new(o, "format", json_string(model_file_format(f)));
+	if (*model_file_inside(f))
+		json_object_set_new(o, "pictures", json_string("not read: the language model is"));
 	if (model_config_read(model_file_config(f), path, c, &why) >= 0)
 		add_shape(o, model_file_config(f), c);
 	else
