@@ -482,6 +482,39 @@ static void refused_and_let_in(void **state)
 	log_set_sink(NULL, NULL, LOG_INFO);
 }
 
+/* The key came with a copy of the disk. */
+static void one_key_on_two_machines(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	struct net *n[2];
+	struct link *l[4];
+	struct invitation v = open_invitation(60);
+	char given[PEER_NAME];
+	assert_int_equal(use(&v, &k, "twin", given), 1);
+	said[0] = 0;
+	log_set_sink(hear_log, NULL, LOG_INFO);
+	door_open(&d, &k, 1);
+	for (int i = 0; i < 2; i++)
+		n[i] = client(&k);
+	for (int i = 0; i < 4; i++) {
+		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
+		OK(net_connect(n[i % 2], d.at, d.key.pub, net_in(5), &l[i], &e));
+		OK(hello_send(l[i], &h, net_in(5), &e));
+		if (i)
+			assert_true(ends(l[i - 1], 20));
+		while (!reception_has(d.r, k.pub))
+			usleep(10000);
+	}
+	assert_true(was_said("two workers have the key of 'twin'"));
+	for (int i = 0; i < 2; i++)
+		net_close(n[i], 0);
+	door_close(&d);
+	OK(peer_list_remove("twin", &e));
+	log_set_sink(NULL, NULL, LOG_INFO);
+}
+
 /* Its log grows for as long as the machine is up, and nobody has told it a number of steps. */
 static void a_log_of_many_steps(void **state)
 {
@@ -883,6 +916,7 @@ int main(void)
 		cmocka_unit_test(a_removed_worker_goes_on_calling),
 		cmocka_unit_test(refused_and_let_in),
 		cmocka_unit_test(a_log_of_many_steps),
+		cmocka_unit_test(one_key_on_two_machines),
 		cmocka_unit_test(relayed),
 		cmocka_unit_test(a_full_pair),
 		cmocka_unit_test(a_side_that_comes_again),

@@ -18,11 +18,15 @@
 static const double look_every = 1;  /* seconds between looks at invitations and peers */
 static const double other_side = 60; /* seconds in which both sides of a pair come */
 
+enum { TWINS = 3 }; /* times in a minute */
+
 /* A worker, by its key. */
 struct waiting {
 	struct link *link; /* that waits; NULL: none */
 	bool taken;        /* the session has had one */
 	bool removed;      /* its key is no peer's any more */
+	unsigned replaced; /* how often a link that was up gave way to another one, */
+	int64_t since;     /* from then on */
 	char key[KEY_TEXT];
 };
 
@@ -72,6 +76,27 @@ static void drop_lost(struct reception *r)
 	}
 }
 
+/* A machine that moves leaves a link behind that still looks well. One that is there twice, such as
+ * a copy of a disk, does so all the time: each ends the other one's link, and connects again. */
+static void look_for_twins(struct waiting *w, const struct link *fresh)
+{
+	struct peer_list l = { 0 };
+	struct err ignored = { 0 };
+	if (!w->link || link_state(w->link) != LINK_UP)
+		return;
+	if (clock_now() - w->since > (int64_t)60 * 1000000000) {
+		w->since = clock_now();
+		w->replaced = 0;
+	}
+	if (++w->replaced != TWINS || peer_list_read(&l, &ignored) < 0)
+		return;
+	const struct peer *p = peer_list_by_key(&l, w->key);
+	log_warn("two workers have the key of '%s' and take each other's place (%s, %s): on one of "
+		 "them move ~/.config/heteroshard/key away and join with an invitation of its own",
+		 p ? p->name : w->key, link_address(w->link), link_address(fresh));
+	peer_list_release(&l);
+}
+
 /* A worker that connects again takes the place of its old link. */
 static void add_worker(struct reception *r, struct link *l)
 {
@@ -86,6 +111,7 @@ static void add_worker(struct reception *r, struct link *l)
 		*w = (struct waiting){ 0 };
 		snprintf(w->key, KEY_TEXT, "%s", link_peer_key(l));
 	}
+	look_for_twins(w, l);
 	if (w->link)
 		link_close(w->link);
 	w->link = l;
