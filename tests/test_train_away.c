@@ -417,6 +417,14 @@ static void plans_that_do_not_fit(void **state)
 		must_fail(&p, 2, says);
 	}
 	tiny_remove(&s.t);
+	/* its first layer has no experts */
+	site_make_model(&s, GLM);
+	site_configuration(&s, "bad", 3,
+			   "shard_plan: [{id: c, experts: [a], start: 0, end: 1}, "
+			   "{id: b, start: 1, end: 4}]\n");
+	struct process p = site_start(&s, "train", "bad.yaml", NULL);
+	must_fail(&p, 1, "none of the layers 0 to 0 has experts that other members could have");
+	tiny_remove(&s.t);
 }
 
 int main(int argc, char **argv)

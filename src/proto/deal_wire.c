@@ -55,9 +55,14 @@ static int check_layer(const struct plan_message *p, int stage, int64_t layer, s
 static int check_members(const struct plan_message *p, int stage, bool deals, struct err *e)
 {
 	const int homes = crew_homes(&p->crew, stage);
+	if (!deals && homes < crew_group_size(&p->crew, stage))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "'experts' in shard_plan: none of the layers %lld to %lld has "
+			       "experts that other members could have",
+			       (long long)p->first[stage], (long long)p->first[stage + 1] - 1);
 	for (int k = 0, m; (m = crew_at(&p->crew, stage, k)) >= 0; k++)
 		if (p->crew.member[m].only_experts != (k >= homes) ||
-		    (k >= homes && (!deals || p->crew.member[m].share)))
+		    (k >= homes && p->crew.member[m].share))
 			return err_set(e, ERR_PROTOCOL,
 				       "PLAN: member %d of stage %d has only experts", k, stage);
 	return 0;
