@@ -214,6 +214,13 @@ works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train
 	[ "$(grep -c '^{' "$tmp/shut/metrics.jsonl")" = "$(wc -l <"$tmp/shut/metrics.jsonl")" ]
 check "closed streams: no message gets into the run's files"
 
+works "a template on the command line" "" train job.yaml \
+	'chat_template_jinja={% for m in messages %}{{ m.content }}{% endfor %}'
+works "the command that goes on says that nothing is overwritten" \
+	"max_minutes=0.001 resume_from_checkpoint=latest overwrite_output_dir=false" \
+	train job.yaml max_steps=9999 max_minutes=0.001
+works "and goes on" "resume  run/checkpoints/step-" train job.yaml max_steps=9999 \
+	max_minutes=0.001 resume_from_checkpoint=latest overwrite_output_dir=false
 cp "$tmp/run/trace.json" "$tmp/trace.json"
 works "plan does not write over a run" "run holds a run: its plan.json, trace.json and arch" \
 	plan job.yaml profile=auto --brief

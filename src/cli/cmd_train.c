@@ -21,7 +21,7 @@ int cmd_train(int argc, char **argv);
 
 struct args {
 	struct cli_role role;
-	bool allow_changes;
+	bool allow_changes, overwrites;
 	char again[2048]; /* the command that continues the run */
 };
 
@@ -122,7 +122,10 @@ static int run_as_coordinator(void *ctx, const struct config *c, char *const *pr
 					 .program = program,
 					 .ranks = ranks };
 	tell_config(c);
-	TRY(train_view_new(c, a->again, &v, e));
+	char again[sizeof a->again + 40];
+	snprintf(again, sizeof again, "%s%s", a->again,
+		 c->overwrite_output_dir && !a->overwrites ? " overwrite_output_dir=false" : "");
+	TRY(train_view_new(c, again, &v, e));
 	const struct train_sink sink = train_view_sink(v);
 	int rc = train_run(c, &o, &sink, &r, e);
 	if (rc < 0)
@@ -148,15 +151,14 @@ static void add_word(char *out, size_t cap, const char *word)
 
 static void make_again(struct args *a, int npos, char **pos)
 {
-	bool overwrites = false;
 	snprintf(a->again, sizeof a->again, "heteroshard train");
 	for (int i = 0; i < npos; i++) {
 		if (!strncmp(pos[i], "overwrite_output_dir=", 21))
-			overwrites = true;
+			a->overwrites = true;
 		else if (strncmp(pos[i], "resume_from_checkpoint=", 23))
 			add_word(a->again, sizeof a->again, pos[i]);
 	}
-	if (overwrites)
+	if (a->overwrites)
 		add_word(a->again, sizeof a->again, "overwrite_output_dir=false");
 	add_word(a->again, sizeof a->again, "resume_from_checkpoint=latest");
 }
