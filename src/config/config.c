@@ -57,8 +57,8 @@ static int set_map(struct config *c, const struct yaml_node *map, const char *wh
 	return opt_set_yaml(rows, n, c, map, where, custom, seen, &c->arena, e);
 }
 
-/* Lists and mappings on the command line are YAML; any other value is used literally, so that no
- * value needs quoting twice. */
+/* Lists and mappings on the command line are YAML; any other value, and every text (a template
+ * begins with a brace), is used literally, so that no value needs quoting twice. */
 static int set_override(struct config *c, const char *word, bool *seen, struct err *e)
 {
 	size_t n;
@@ -85,7 +85,7 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 		return config_key_idle(key, &value) ? 0
 						    : config_key_unknown(key, &value, where, 0, e);
 	}
-	if ((r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
+	if (r->kind == OPT_STR || (r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
 		TRY(opt_set(rows, n, c, key, v, where, &c->arena, e));
 		seen[r - rows] = true;
 		return 0;

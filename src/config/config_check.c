@@ -387,6 +387,12 @@ static int check_training(struct config *c, const char *where, const bool *seen,
 			       "%s: 'warmup_steps' (%lld) is more than 'max_steps' (%lld)", where,
 			       (long long)c->warmup_steps, (long long)c->max_steps);
 	TRY(check_row_keys(c, where, e));
+	if (c->micro_batch_size * c->gradient_accumulation_steps > 65536)
+		return err_set(e, ERR_USAGE,
+			       "%s: a step has micro_batch_size x gradient_accumulation_steps = "
+			       "%lld rows, at most 65536 are possible",
+			       where,
+			       (long long)(c->micro_batch_size * c->gradient_accumulation_steps));
 	if (c->saves_per_epoch && c->save_steps)
 		return err_set(e, ERR_USAGE,
 			       "%s: give either 'saves_per_epoch' or 'save_steps', not both",
@@ -448,6 +454,12 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 		if (empty(word[i].value))
 			return err_set(e, ERR_USAGE, "%s: '%s' is empty", where, word[i].key);
 	TRY(config_device_check(c->device, where, "'device'", e));
+	if (c->notify && c->notify[0] && strncasecmp(c->notify, "http://", 7) &&
+	    strncasecmp(c->notify, "https://", 8))
+		return err_set(e, ERR_USAGE,
+			       "%s: 'notify' is '%.60s': an address that begins with https:// or "
+			       "http:// was expected",
+			       where, c->notify);
 	for (size_t i = 0; formats[i]; i++)
 		if (!strcasecmp(c->visualization_format, formats[i]))
 			return 0;

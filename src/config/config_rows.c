@@ -158,7 +158,8 @@ static const struct opt rows[] = {
 
 	{ FIELD(micro_batch_size), .kind = OPT_INT, .def = "1", .lo = 1, .hi = 65536,
 	  .section = "Training", .help = "rows computed at once" },
-	INT(gradient_accumulation_steps, "1", 1, 65536, "microbatches of one optimizer step"),
+	INT(gradient_accumulation_steps, "1", 1, 65536,
+	    "microbatches of one optimizer step, which has at most 65536 rows"),
 	LIST(passes, NULL, "[ROWS, ...]",
 	     "rows of each microbatch of a step, in order, where they differ: [13, 6, 34, 5]; "
 	     "their "
