@@ -15,6 +15,7 @@
 #include "file/llama3_rope.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static int copy_file(const char *from_dir, const char *name, const char *dir, bo
 	    snprintf(to, sizeof to, "%s/%s", dir, name) >= PATH_MOST)
 		return err_set(e, ERR_INPUT, "%s: the path is too long", dir);
 	int fd;
-	*found_p = access(from, F_OK) == 0 || errno != ENOENT;
+	*found_p = access(from, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
 	if (!*found_p)
 		return 0;
 	TRY(open_read(from, &fd, NULL, e));
@@ -163,6 +164,44 @@ static json_t *rope_recovered(const json_t *config)
 				   json_number_value(json_object_get(config, "rope_theta")));
 }
 
+/* As transformers has it: the original length beside, which is else the family's own, and three
+ * members, more than which older versions refuse. */
+static void spell_longrope(json_t *config)
+{
+	static const char length[] = "original_max_position_embeddings";
+	json_t *rope = json_object_get(config, "rope_scaling");
+	const char *type = json_string_value(json_object_get(rope, "rope_type"));
+	if (!type || strcmp(type, "longrope"))
+		return;
+	json_t *original = json_object_get(rope, length);
+	const double most = json_number_value(json_object_get(config, "max_position_embeddings")),
+		     first = json_number_value(original),
+		     by = json_number_value(json_object_get(rope, "attention_factor"));
+	json_object_set(config, length, original);
+	json_object_del(rope, length);
+	json_object_set_new(rope, "type", json_string(type));
+	json_object_del(rope, "rope_type");
+	if (first > 1 && most > first && fabs(by - sqrt(1 + log(most / first) / log(first))) < 1e-5)
+		json_object_del(rope, "attention_factor");
+}
+
+/* What transformers would otherwise fill in: an id of another vocabulary for padding, and for
+ * EXAONE 4 without a window a pattern of no layers, at which it fails. */
+static void fill_in(json_t *config)
+{
+	const char *type = json_string_value(json_object_get(config, "model_type"));
+	spell_longrope(config);
+	if (!json_object_get(config, "pad_token_id"))
+		json_object_set_new(config, "pad_token_id", json_null());
+	if (strcmp(type, "exaone4") || !json_is_null(json_object_get(config, "sliding_window")))
+		return;
+	json_t *types = json_array();
+	const json_int_t n = json_integer_value(json_object_get(config, "num_hidden_layers"));
+	for (json_int_t i = 0; i < n; i++)
+		json_array_append_new(types, json_string("full_attention"));
+	json_object_set_new(config, "layer_types", types);
+}
+
 int model_folder_config(const struct model_file *base, const char *dir, enum dtype dtype,
 			struct err *e)
 {
@@ -179,8 +218,10 @@ int model_folder_config(const struct model_file *base, const char *dir, enum dty
 	/* A GGUF does not say it; llama.cpp's converter, vLLM and others choose by it. */
 	const char *type = json_string_value(json_object_get(config, "model_type"));
 	const struct gguf_arch *arch = type ? gguf_arch_for(type) : NULL;
-	if (arch && !json_object_get(config, "architectures"))
+	if (arch && !json_object_get(config, "architectures")) {
 		json_object_set_new(config, "architectures", json_pack("[s]", arch->architecture));
+		fill_in(config);
+	}
 	int rc = write_json(dir, "config.json", config, true, e);
 	json_decref(config);
 	return rc;
