@@ -21,6 +21,10 @@ int beforehand(struct trainer *t, struct err *e)
 	struct batches *b = t->job->batches;
 	const uint64_t steps = t->job->total_steps - t->st.step;
 	uint64_t epoch = t->st.epoch, batch = t->st.batch;
+	const struct prefer *loss = prefer_find(t->cfg->rl);
+	if (loss && loss->reference && t->cfg->lora_model_dir && !p->whole)
+		log_warn("the reference is the model without the adapter of lora_model_dir; where "
+			 "that adapter is to be the reference, merge it into the model first");
 	if (!config_refers_first(t->cfg) || p->whole)
 		return 0;
 	prior_release(p);
