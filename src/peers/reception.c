@@ -25,6 +25,7 @@ struct waiting {
 	struct link *link; /* that waits; NULL: none */
 	bool taken;        /* the session has had one */
 	bool removed;      /* its key is no peer's any more */
+	bool twins;        /* the user knows that two machines have it */
 	unsigned replaced; /* how often a link that was up gave way to another one, */
 	int64_t since;     /* from then on */
 	char key[KEY_TEXT];
@@ -88,8 +89,9 @@ static void look_for_twins(struct waiting *w, const struct link *fresh)
 		w->since = clock_now();
 		w->replaced = 0;
 	}
-	if (++w->replaced != TWINS || peer_list_read(&l, &ignored) < 0)
+	if (++w->replaced != TWINS || w->twins || peer_list_read(&l, &ignored) < 0)
 		return;
+	w->twins = true;
 	const struct peer *p = peer_list_by_key(&l, w->key);
 	log_warn("two workers have the key of '%s' and take each other's place (%s, %s): on one of "
 		 "them move ~/.config/heteroshard/key away and join with an invitation of its own",
