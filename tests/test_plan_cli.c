@@ -256,6 +256,9 @@ static void test_wrong(void **state)
 	      "take a larger batch or use 'best'");
 	wrong("-q --cluster " HOMELAB " --planner exhaustive --add t4,count=9", 2,
 	      HOMELAB ": exhaustive: 13 devices");
+	/* few splits, but minutes with all schedules and sizes */
+	wrong("-q --cluster " HOMELAB " --planner exhaustive --add t4", 2,
+	      HOMELAB ": exhaustive: 5 devices");
 	wrong("-q --cluster " HOMELAB " --price 3090=700", 2, "no price for 'V100' (V100-SXM2)");
 	wrong("-q --cluster " HOMELAB " --price 3090=700,v100=1,m40=1,cpu=0,p40=1", 2,
 	      "'p40' is no device");

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "plan/search.h"
 
-#define MOST_SPLITS 2e7
+#define MOST_PLANS 5e6
 
 struct walk {
 	struct search s;
@@ -118,12 +118,13 @@ static int plan_exhaustive(const struct profile *p, const struct plan_options *o
 	double many = how_many(p->devices, p->layers);
 	int rc;
 
-	if (many > MOST_SPLITS)
-		return err_set(e, ERR_USAGE,
-			       "exhaustive: %d devices and %d layers make %.2g splits, more than "
-			       "%.0g; use 'best'",
-			       p->devices, p->layers, many, MOST_SPLITS);
 	TRY(search_init(&w.s, p, o, e));
+	many *= (double)w.s.sizes * w.s.kinds;
+	if (many > MOST_PLANS)
+		TRYOUT(err_set(e, ERR_USAGE,
+			       "exhaustive: %d devices and %d layers make %.2g plans with all "
+			       "schedules and microbatch sizes, more than %.0g; use 'best'",
+			       p->devices, p->layers, many, MOST_PLANS));
 	TRYOUT(candidate_init(&w.s, &w.k, e));
 	w.used = arena_alloc(&w.s.c.mem, (size_t)p->devices * sizeof *w.used);
 	if (!w.used)
