@@ -350,6 +350,49 @@ static void test_does_not_fit(void **state)
 	free(s);
 }
 
+/* A device that others have filled, or that is too small for anything, is left out, and its
+ * shortage is not what the message is about. What is said to be missing suffices. */
+static void small_devices(void)
+{
+	char *s = changed("\"memory_gib\": 8",
+			  "\"memory_gib\": 2, \"used_gib\": 1.8, \"fixed_gib\": 0.5");
+	struct plan_options o = options;
+	struct profile p;
+	struct plan plan;
+	struct err e = { 0 };
+	double gib;
+
+	if (profile_read_text(&p, s, strlen(s), "profile.json", &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), 0);
+	assert_false(plan_uses(&plan, 0));
+	plan_release(&plan);
+	p.layer_gib = 2;
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), ERR_USAGE);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "that device 'b' may use"));
+	profile_release(&p);
+	free(s);
+	/* both lack memory */
+	assert_int_equal(profile_read_text(&p, good, strlen(good), "profile.json", &e), 0);
+	p.layer_gib = 5;
+	assert_int_equal(planner_run(&planner_best, &p, &o, &plan, &e), ERR_USAGE);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "GiB are missing on 1 other device; "));
+	const char *at = strstr(e.msg, "another device with ");
+	assert_non_null(at);
+	assert_int_equal(sscanf(at, "another device with %lf GiB", &gib), 1);
+	struct profile_device device[3] = { p.device[0], p.device[1], p.device[1] };
+	device[2].id = "c";
+	device[2].memory_gib = gib;
+	p.device = device;
+	p.devices = 3;
+	if (planner_run(&planner_best, &p, &o, &plan, &e) < 0)
+		fail_msg("%s", e.msg);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 /* Only what helps is advised. */
 static void test_advice(void **state)
 {
@@ -381,6 +424,7 @@ static void test_advice(void **state)
 		fail_msg("%s", e.msg);
 	profile_release(&p);
 	free(s);
+	small_devices();
 }
 
 /* A card without bfloat16 makes the job compute in float16, and is counted in that. */

@@ -9,6 +9,7 @@
 #include "plan/offload.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double gib_bytes = 1073741824.0;
@@ -183,6 +184,37 @@ static int add_keys(const struct profile *p, const struct plan_options *o, const
 	return rc < 0 ? rc : 0;
 }
 
+/* What members of the plan lack; *n_p: how many of them; `whole`: in whole layers. */
+static double lacking(const struct plan *plan, bool whole, int *n_p)
+{
+	double sum = 0;
+	*n_p = 0;
+	for (int k = 0; k < plan->stages; k++)
+		for (int i = 0; i < plan->stage[k].members; i++) {
+			const struct plan_member *m = &plan->stage[k].member[i];
+			const double layer = m->memory_gib / plan_layers(plan, k),
+				     over = m->memory_gib - m->limit_gib;
+			if (over <= 0)
+				continue;
+			sum += whole ? ceil(over / layer) * layer : over;
+			++*n_p;
+		}
+	return sum;
+}
+
+/* A device like the one that lacks most, which takes the layers that do not fit; what it needs
+ * itself, the default reserve and a little more are in it. */
+static double other_device_gib(const struct profile *p, const struct plan *plan)
+{
+	const struct profile_device *d = &p->device[plan->over_device];
+	int n;
+	return (lacking(plan, true, &n) + d->fixed_gib +
+		fmax(curve_at(&d->activation_gib, plan->microbatch),
+		     curve_at(&d->head_gib, plan->microbatch))) /
+		       0.95 +
+	       1;
+}
+
 /* What would make room, most useful first; only what is not done already. Keys that the cost model
  * can try are named where they suffice, the rest where it helps. */
 static int list_advice(const struct profile *p, const struct plan_options *o,
@@ -209,7 +241,7 @@ static int list_advice(const struct profile *p, const struct plan_options *o,
 	buf_adds(b, "a shorter sequence_len, ");
 	if (plan->microbatch > 1)
 		buf_adds(b, "a smaller micro_batch_size, ");
-	buf_addf(b, "or another device with %.1f GiB or more", plan->over_gib + 1);
+	buf_addf(b, "or another device with %.1f GiB or more", other_device_gib(p, plan));
 	return buf_ok(b, e);
 }
 
@@ -245,14 +277,20 @@ int plan_over_error(const struct profile *p, const struct plan_options *o, const
 			if (plan->stage[k].member[i].device == plan->over_device)
 				limit = plan->stage[k].member[i].limit_gib;
 	double reserve = fmax(0, d->memory_gib - d->used_gib - limit);
+	int n;
+	char others[80] = "";
+	const double rest = lacking(plan, false, &n) - plan->over_gib;
+	if (n > 1)
+		snprintf(others, sizeof others, "%.2f GiB are missing on %d other device%s; ", rest,
+			 n - 1, n > 2 ? "s" : "");
 	int rc = list_advice(p, o, plan, reserve, &advice, e);
 	if (rc >= 0)
 		rc = err_set(
 			e, ERR_USAGE,
 			"no plan fits into memory: the nearest one needs %.2f GiB more than the "
 			"%.2f GiB that device '%s' may use (of %.2f GiB other programs use %.2f, "
-			"and %.2f are kept free, memory_reserve); %s",
-			plan->over_gib, limit, d->id, d->memory_gib, d->used_gib, reserve,
+			"and %.2f are kept free, memory_reserve); %s%s",
+			plan->over_gib, limit, d->id, d->memory_gib, d->used_gib, reserve, others,
 			advice.p);
 	buf_release(&advice);
 	return rc;

@@ -211,12 +211,12 @@ static int fill_device(struct profile *p, struct profile_device *d, const char *
 		d->kept_gib = (struct curve){ .line = true, .slope = kept };
 	if (!d->activation_gib.given)
 		d->activation_gib = d->kept_gib;
-	if (d->used_gib + d->fixed_gib > d->memory_gib)
-		return err_set(
-			e, ERR_INPUT,
-			"%s: device '%s': %.3g GiB in use by other programs and %.3g GiB fixed are "
-			"more than its %.3g GiB",
-			where, d->id, d->used_gib, d->fixed_gib, d->memory_gib);
+	/* planners leave out one without room for `fixed`, as any that is too small */
+	if (d->used_gib > d->memory_gib)
+		return err_set(e, ERR_INPUT,
+			       "%s: device '%s': %.3g GiB in use by other programs are more than "
+			       "its %.3g GiB",
+			       where, d->id, d->used_gib, d->memory_gib);
 	return 0;
 }
 

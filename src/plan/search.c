@@ -183,39 +183,98 @@ static double gib_above_limit(struct search *s, const struct cost_row *r, const 
 	return gib - limit;
 }
 
+/* A layer for each device of the candidate, and each further one to the device with most memory
+ * left. Returns what all of them lack; over[]: each. */
+static double fill_by_room(struct search *s, const struct cost_row *r, struct candidate *k,
+			   double *over)
+{
+	struct pipe q;
+	double sum = 0;
+
+	for (int i = 0; i < k->stages; i++)
+		k->layers[i] = 1;
+	for (int left = s->p->layers - k->stages; left > 0; left--) {
+		int pick = 0;
+		double least = INFINITY;
+		for (int i = 0; i < k->stages; i++) {
+			double gib;
+			k->layers[i]++;
+			q = pipe_of(s, k);
+			gib = gib_above_limit(s, r, &q, i);
+			if (gib < least) {
+				least = gib;
+				pick = i;
+			}
+			k->layers[i]--;
+		}
+		k->layers[pick]++;
+	}
+	q = pipe_of(s, k);
+	for (int i = 0; i < k->stages; i++) {
+		over[i] = gib_above_limit(s, r, &q, i);
+		sum += fmax(0, over[i]);
+	}
+	return sum;
+}
+
+/* The devices with most memory, the largest one at the end, where the head is. */
+static void take_largest(const struct search *s, struct candidate *k, double *room)
+{
+	const struct profile *p = s->p;
+
+	for (int d = 0; d < p->devices; d++) {
+		const double gib = s->c.limit[d] - p->device[d].fixed_gib;
+		int i = d;
+		for (; i > 0 && room[i - 1] < gib; i--) {
+			room[i] = room[i - 1];
+			k->device[i] = k->device[i - 1];
+		}
+		room[i] = gib;
+		k->device[i] = d;
+	}
+	k->stages = p->devices < p->layers ? p->devices : p->layers;
+	const int largest = k->device[0];
+	memmove(k->device, k->device + 1, (size_t)(k->stages - 1) * sizeof *k->device);
+	k->device[k->stages - 1] = largest;
+}
+
+/* Leaves out the devices that lack memory for a single layer; false: there is none, or no other. */
+static bool leave_smallest(struct candidate *k, const double *over)
+{
+	int n = 0;
+
+	for (int i = 0; i < k->stages; i++)
+		if (k->layers[i] > 1 || over[i] <= 0)
+			k->device[n++] = k->device[i];
+	const bool some = n > 0 && n < k->stages;
+	k->stages = n;
+	return some;
+}
+
 int search_nothing_fits(struct search *s, struct err *e)
 {
-	struct candidate k;
+	struct candidate k, less;
 	struct plan plan = { .mem = ARENA_INIT };
 	const struct cost_row *r = cost_row(&s->c, s->size[0]);
-	int n = s->p->devices < s->p->layers ? s->p->devices : s->p->layers, rc;
+	double *over = arena_alloc(&s->c.mem, (size_t)s->p->devices * sizeof *over);
+	int rc;
 
 	TRY(candidate_init(s, &k, e));
+	TRY(candidate_init(s, &less, e));
+	if (!over)
+		return nomem(e);
 	k.sched = s->kind[0].sched;
 	k.chunks = 1;
 	k.m = s->size[0];
-	k.stages = n;
-	for (int i = 0; i < n; i++) {
-		k.device[i] = i;
-		k.layers[i] = 1;
-	}
-	/* each further layer goes to the device with most memory left */
-	for (int left = s->p->layers - n; left > 0; left--) {
-		int pick = 0;
-		double least = INFINITY;
-		for (int i = 0; i < n; i++) {
-			struct pipe q;
-			double over;
-			k.layers[i]++;
-			q = pipe_of(s, &k);
-			over = gib_above_limit(s, r, &q, i);
-			if (over < least) {
-				least = over;
-				pick = i;
-			}
-			k.layers[i]--;
-		}
-		k.layers[pick]++;
+	take_largest(s, &k, over);
+	double lack = fill_by_room(s, r, &k, over);
+	candidate_copy(&less, &k);
+	while (leave_smallest(&less, over)) {
+		const double now = fill_by_room(s, r, &less, over);
+		if (now >= lack)
+			break;
+		lack = now;
+		candidate_copy(&k, &less);
 	}
 	rc = search_plan(s, &k, &plan, e);
 	if (rc == 0)
