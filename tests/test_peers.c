@@ -8,6 +8,7 @@
 #include "net/frame.h"
 #include "pass/worker_log.h"
 #include "peers/invited.h"
+#include "peers/inviter.h"
 #include "peers/join.h"
 #include "peers/reception.h"
 #include "proto/hello.h"
@@ -412,6 +413,35 @@ static void a_removed_worker_goes_on_calling(void **state)
 	memcpy(t.secret, v.secret, sizeof t.secret);
 	OK(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e));
 	door_close(&d);
+	OK(peer_list_remove("box", &e));
+}
+
+/* A job had the port when the invitation was written, and has ended since. */
+static void the_job_ends_before_it_is_used(void **state)
+{
+	(void)state;
+	struct door d;
+	struct key_pair k = make_key();
+	struct inviter *i;
+	struct invitation v;
+	struct invite_token t;
+	struct served s;
+	const char *here[] = { "127.0.0.1" };
+	char text[TOKEN_TEXT], busy[256];
+	door_open(&d, NULL, 0);
+	OK(inviter_open((unsigned)strtoul(strrchr(d.at, ':') + 1, NULL, 10), here, 1, &i, &e));
+	OK(inviter_token(i, "", false, 1, &v, text, &e));
+	OK(inviter_listen(i, busy, &e));
+	assert_true(busy[0]);
+	OK(inviter_again(i, &e));
+	door_close(&d);
+	OK(inviter_again(i, &e));
+	OK(invite_read(text, &t, &e));
+	int rc = ERR_NET;
+	for (int n = 0; n < 50 && rc < 0; n++, usleep(100000))
+		rc = invitation_accept(&t, &k, "box", NULL, NULL, &s, &e);
+	OK(rc);
+	inviter_close(i);
 	OK(peer_list_remove("box", &e));
 }
 
@@ -914,6 +944,7 @@ int main(void)
 		cmocka_unit_test(wrong_secrets),
 		cmocka_unit_test(too_many_wrong),
 		cmocka_unit_test(a_removed_worker_goes_on_calling),
+		cmocka_unit_test(the_job_ends_before_it_is_used),
 		cmocka_unit_test(refused_and_let_in),
 		cmocka_unit_test(a_log_of_many_steps),
 		cmocka_unit_test(one_key_on_two_machines),

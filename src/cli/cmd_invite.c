@@ -79,8 +79,8 @@ static const struct cli_usage usage = {
 		   "  heteroshard invite --name laptop --mesh cluster.yaml",
 };
 
-static int wait_for_use(const struct invitation *v, const volatile sig_atomic_t *stop,
-			struct err *e)
+static int wait_for_use(struct inviter *i, const struct invitation *v,
+			const volatile sig_atomic_t *stop, struct err *e)
 {
 	for (;; usleep(200000)) {
 		struct invitation now = { 0 };
@@ -96,6 +96,7 @@ static int wait_for_use(const struct invitation *v, const volatile sig_atomic_t 
 		if (!rc || now.until <= (int64_t)time(NULL))
 			return err_set(e, ERR_CANCELLED,
 				       "nobody used the invitation in its time; it is closed");
+		TRY(inviter_again(i, e));
 	}
 }
 
@@ -218,7 +219,7 @@ static int invite(const struct args *o, struct err *e)
 			"On the other machine, within %lld minutes:\n"
 			"  heteroshard worker --join TOKEN\n",
 			(long long)o->minutes);
-		rc = wait_for_use(&v, stop, e);
+		rc = wait_for_use(i, &v, stop, e);
 		struct err ignored = { 0 };
 		invitation_close(v.secret, &ignored);
 	}

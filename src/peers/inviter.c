@@ -88,6 +88,16 @@ int inviter_listen(struct inviter *i, char busy_p[256], struct err *e)
 	return reception_open(i->net, i->key.pub, &i->reception, e);
 }
 
+int inviter_again(struct inviter *i, struct err *e)
+{
+	char at[NET_ADDRESS];
+	struct err busy = { 0 };
+	address_join("*", i->token.port, at);
+	if (i->reception || net_listen(i->net, at, NULL, &busy) < 0)
+		return 0;
+	return reception_open(i->net, i->key.pub, &i->reception, e);
+}
+
 void inviter_close(struct inviter *i)
 {
 	if (!i)

@@ -20,6 +20,8 @@ int inviter_token(struct inviter *i, const char *name, bool mesh, int64_t minute
 /* With the first invitation open. *busy_p: somebody listens at the port already; if that is a job,
  * it knows of the invitation when this returns. "": this process listens now. */
 int inviter_listen(struct inviter *i, char busy_p[256], struct err *e);
+/* After that, now and then: where the job that had the port has ended, this process listens. */
+int inviter_again(struct inviter *i, struct err *e);
 void inviter_close(struct inviter *i); /* NULL is allowed */
 
 #endif
