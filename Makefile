@@ -275,7 +275,8 @@ run-tests: $(BIN) $(BUILD)/heteroshard-older $(TESTS) $(DRIVERS) $(if $(SAN),,$(
 
 # What takes minutes: figures that stand in docs/measurements.md, more mixtures, more kills.
 LONG := test_attack_job test_reduce test_train_groups test_train_passes test_train_kill \
-	test_train_stays test_train_stays_speed test_train_methods test_train_again
+	test_train_stays test_train_stays_speed test_train_methods test_train_again \
+	test_train_random
 # Of these some need root, and the packages of `make dist wheel`.
 LONG_SCRIPTS := test_chaos test_invite test_package test_up test_first_cluster test_mesh \
 	test_mesh_inside test_mesh_invite test_mesh_roam long_mesh_hub test_mesh_doc \
