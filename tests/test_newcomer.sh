@@ -214,6 +214,8 @@ works "of all parameters too" "all parameters: 48,960 of 48,960, 100.00 %" train
 	[ "$(grep -c '^{' "$tmp/shut/metrics.jsonl")" = "$(wc -l <"$tmp/shut/metrics.jsonl")" ]
 check "closed streams: no message gets into the run's files"
 
+works "a key of axolotl on the command line is named" "are ignored: tf32, deepspeed" \
+	train job.yaml tf32=true deepspeed=zero2.json
 works "a template on the command line" "" train job.yaml \
 	'chat_template_jinja={% for m in messages %}{{ m.content }}{% endfor %}'
 works "the command that goes on says that nothing is overwritten" \

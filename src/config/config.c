@@ -82,8 +82,13 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 			snprintf(same, sizeof same, "compute_dtype=%s", dtype);
 			return set_override(c, same, seen, e);
 		}
-		return config_key_idle(key, &value) ? 0
-						    : config_key_unknown(key, &value, where, 0, e);
+		if (!config_key_idle(key, &value))
+			return config_key_unknown(key, &value, where, 0, e);
+		char list[1000];
+		snprintf(list, sizeof list, "%s%s%s", c->ignored ? c->ignored : "",
+			 c->ignored ? ", " : "", key);
+		c->ignored = arena_strdup(&c->arena, list);
+		return c->ignored ? 0 : err_nomem(e, sizeof list, "a list of keys");
 	}
 	if (r->kind == OPT_STR || (r->kind != OPT_CUSTOM && v[0] != '[' && v[0] != '{')) {
 		TRY(opt_set(rows, n, c, key, v, where, &c->arena, e));
