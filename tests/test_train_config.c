@@ -196,7 +196,7 @@ static void dtypes_of_axolotl(void **state)
 		/* the command line overrides the file */
 		{ "bf16: true\n", "fp16=true", NULL, COMPUTE_FLOAT16 },
 		{ "fp16: true\n", "compute_dtype=float32", NULL, COMPUTE_FLOAT32 },
-		{ "fp16: true\n", "bf16=auto", NULL, COMPUTE_FLOAT16 },
+		{ "fp16: true\n", "bf16=auto", "bf16", COMPUTE_FLOAT16 },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		char text[256], *over[] = { (char *)rows[i].over };
