@@ -158,6 +158,45 @@ static void the_way_beside_the_groups(void **state)
 	profile_release(&p);
 }
 
+/* Two equal cards in one machine, one behind a slow link, and one without room. Each alone runs a
+ * single pass of all rows; a second card is worth something only with two passes in its place. */
+static void smaller_microbatches_for_a_group(void **state)
+{
+	static const char card[] =
+		"{\"id\": \"%s\", \"kind\": \"k\", \"host\": \"%s\", \"memory_gib\": 16, "
+		"\"forward_ms\": {\"linear\": [0.016019344983012766, 0.2]}, \"backward_ms\": "
+		"{\"linear\": [0.018467629791069504, 0.2]}, \"upload_ms\": {\"linear\": "
+		"[0.0131072, 0.01]}, \"download_ms\": {\"linear\": [0.0131072, 0.01]}, "
+		"\"copy_ms\": {\"linear\": [0.008192, 0]}}, ";
+	struct buf b = BUF_INIT;
+	struct plan_options o = options();
+	struct profile p;
+	struct plan plan;
+	(void)state;
+	buf_adds(&b, "{\"version\": 1, \"model\": {\"name\": \"m\", \"layers\": 8, \"hidden\": 64, "
+		     "\"parameters\": 16777216, \"parameters_per_layer\": 49152, \"layer_gib\": "
+		     "2.56e-5, \"layer_state_gib\": 0.00064, \"embedding_state_gib\": 0, "
+		     "\"head_state_gib\": 0}, \"sequence_len\": 512, \"dtype\": \"float16\", "
+		     "\"global_batch\": 64, \"devices\": [");
+	buf_addf(&b, card, "far", "y");
+	buf_addf(&b, card, "c", "x");
+	buf_addf(&b, card, "d", "x");
+	buf_adds(&b, "{\"id\": \"small\", \"kind\": \"s\", \"host\": \"x\", \"memory_gib\": 0.12, "
+		     "\"fixed_gib\": 0.1, \"reserve_gib\": 0.1, \"forward_ms\": {\"linear\": "
+		     "[0.00066, 0.02]}, \"backward_ms\": {\"linear\": [0.00084, 0.02]}}");
+	end(&b,
+	    "{\"hosts\": [\"x\", \"x\"], \"bandwidth_gbytes_per_s\": 2, \"latency_ms\": 0.02}, "
+	    "{\"hosts\": [\"*\", \"*\"], \"bandwidth_gbytes_per_s\": 0.0117, \"latency_ms\": 5}",
+	    &p);
+	o.microbatch = 0;
+	o.share_auto = true;
+	best(&p, &o, &plan);
+	print_message("%.2f ms\n", plan.simulated_ms);
+	assert_true(plan.simulated_ms < 270 && plan_uses(&plan, 1) && plan_uses(&plan, 2));
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 /* A fast card that holds half of the model beside a slow one: with the optimizer's state in the
  * memory of its machine it holds all of it, and needs nobody. */
 static void offloading(void **state)
@@ -360,6 +399,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(the_way_of_adding_up),
 					    cmocka_unit_test(the_way_beside_the_groups),
+					    cmocka_unit_test(smaller_microbatches_for_a_group),
 					    cmocka_unit_test(offloading),
 					    cmocka_unit_test(who_stores_the_state),
 					    cmocka_unit_test(how_much_each_computes),

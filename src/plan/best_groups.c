@@ -317,6 +317,16 @@ static int keep_if_near(struct groups *g, struct grouping *now, struct grouping 
 	return 1;
 }
 
+/* The next smaller size of a microbatch than m, while members have few of them; else 0. */
+static int smaller(const struct groups *g, const struct grouping *x, int m)
+{
+	int size[SEARCH_MAX_SIZES], n = cost_microbatches(g->p, g->o, size, SEARCH_MAX_SIZES),
+				    s = 0;
+	for (int i = 0; i < n && g->p->global_batch / m < 4 * largest_group(g, x); i++)
+		s = size[i] < m ? size[i] : s;
+	return s;
+}
+
 /* Device d to stage `to`; `own`: to a new one before it. */
 static int move_device(struct groups *g, struct grouping *now, int d, int to, bool own,
 		       struct err *e)
@@ -334,7 +344,16 @@ static int move_device(struct groups *g, struct grouping *now, int d, int to, bo
 	if (!x.stages || x.stages > g->p->layers)
 		return 0;
 	fill(g, &x);
-	return keep_if_near(g, now, &x, e);
+	/* a larger group may need more microbatches than those before had */
+	const struct grouping moved = x;
+	for (int m = x.m; m; m = own || to == OUT ? 0 : smaller(g, &moved, m)) {
+		x = moved;
+		x.m = m;
+		const int rc = keep_if_near(g, now, &x, e);
+		if (rc || g->left <= 0)
+			return rc;
+	}
+	return 0;
 }
 
 static int move_devices(struct groups *g, struct grouping *now, struct err *e)
@@ -617,24 +636,6 @@ static bool of_plan(const struct groups *g, const struct plan *plan, struct grou
 
 /* ---- all of them ---- */
 
-/* How many groupings with their layers there are: maps of the devices onto the stages (and out), by
- * inclusion and exclusion, times the ways to cut the layers. */
-static double how_many(const struct profile *p)
-{
-	double all = 0, cuts = 1;
-	for (int k = 1; k <= p->devices && k <= p->layers; k++) {
-		double maps = 0, choose = 1;
-		if (k > 1)
-			cuts *= (double)(p->layers - k + 1) / (k - 1);
-		for (int j = 0; j <= k; j++) {
-			maps += (j % 2 ? -1 : 1) * choose * pow(k + 1 - j, p->devices);
-			choose *= (double)(k - j) / (j + 1);
-		}
-		all += maps * cuts;
-	}
-	return all;
-}
-
 /* The time that the busiest device of the plan that was judged computes: no schedule is faster. */
 static double busiest(const struct plan *plan)
 {
@@ -736,7 +737,7 @@ int search_groups(const struct profile *p, const struct plan_options *o, const s
 	struct grouping x = { 0 }, best = { .cost = INFINITY }, first[STARTS];
 	add_kinds(&g);
 	/* most other schedules need not be simulated: judge_ways() */
-	if (how_many(p) * sizes * 2 * (200.0 + 6.0 * p->devices * p->global_batch) <
+	if (search_groupings(p) * sizes * 2 * (200.0 + 6.0 * p->devices * p->global_batch) <
 	    4 * (double)effort) {
 		TRYOUT(judge_all(&g, size, sizes, &best, e));
 		return finish(&g, &best, out, e);
@@ -786,7 +787,7 @@ int search_groups_all(const struct profile *p, const struct plan_options *o, str
 	struct groups g = { .p = p, .o = o, .plan = { .mem = ARENA_INIT }, .left = INT64_MAX };
 	struct grouping best = { .cost = INFINITY };
 	add_kinds(&g);
-	if (how_many(p) * sizes > MOST_GROUPINGS)
+	if (search_groupings(p) * sizes > MOST_GROUPINGS)
 		return SEARCH_TOO_MANY;
 	TRYOUT(judge_all(&g, size, sizes, &best, e));
 	return finish(&g, &best, out, e);

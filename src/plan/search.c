@@ -292,6 +292,24 @@ int search_nothing_fits(struct search *s, struct err *e)
 	return rc;
 }
 
+/* How many groupings with their layers there are: maps of the devices onto the stages (and out), by
+ * inclusion and exclusion, times the ways to cut the layers. */
+double search_groupings(const struct profile *p)
+{
+	double all = 0, cuts = 1;
+	for (int k = 1; k <= p->devices && k <= p->layers; k++) {
+		double maps = 0, choose = 1;
+		if (k > 1)
+			cuts *= (double)(p->layers - k + 1) / (k - 1);
+		for (int j = 0; j <= k; j++) {
+			maps += (j % 2 ? -1 : 1) * choose * pow(k + 1 - j, p->devices);
+			choose *= (double)(k - j) / (j + 1);
+		}
+		all += maps * cuts;
+	}
+	return all;
+}
+
 int search_faster(const struct profile *p, const struct plan_options *o, struct plan *other,
 		  struct plan *out, bool *found, struct err *e)
 {

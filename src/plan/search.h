@@ -77,6 +77,8 @@ int search_many(const struct profile *p, const struct plan_options *o, int64_t e
 enum { SEARCH_TOO_MANY = 2 };
 int search_groups_all(const struct profile *p, const struct plan_options *o, struct plan *out,
 		      struct err *e);
+/* How many groupings with their layers there are. */
+double search_groupings(const struct profile *p);
 /* Of a plan whose groups are decided (best_polish.c): moves microbatches, rows and training state
  * between the members of a group as long as that is faster. */
 int search_polish(const struct profile *p, const struct plan_options *o, int64_t effort,
