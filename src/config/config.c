@@ -84,10 +84,10 @@ static int set_override(struct config *c, const char *word, bool *seen, struct e
 		}
 		if (!config_key_idle(key, &value))
 			return config_key_unknown(key, &value, where, 0, e);
-		char list[1000], word[sizeof key + 4];
+		char list[1000], found[sizeof key + 4];
 		snprintf(list, sizeof list, ", %s,", c->ignored ? c->ignored : "");
-		snprintf(word, sizeof word, ", %s,", key);
-		if (strstr(list, word)) /* the file has it too */
+		snprintf(found, sizeof found, ", %s,", key);
+		if (strstr(list, found)) /* the file has it too */
 			return 0;
 		snprintf(list, sizeof list, "%s%s%s", c->ignored ? c->ignored : "",
 			 c->ignored ? ", " : "", key);
