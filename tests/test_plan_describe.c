@@ -270,7 +270,7 @@ static void test_bad(void **state)
 		  "two devices have the 'id' 'x'" },
 		{ SMALL "devices: [{card: t4, host: a, count: 0}]\n", "count" },
 		{ SMALL "devices: [{card: t4, host: a, colour: red}]\n", "colour" },
-		{ SMALL "devices: [{card: t4, host: a, memory: 0.1}]\n", "more than its 0.1 GiB" },
+		{ SMALL "devices: [{card: t4, host: a, memory: 0}]\n", "memory" },
 		{ SMALL "device: [{card: t4, host: a}]\n", "'devices'" },
 		{ "devices: [{card: t4, host: a}]\n", "'base_model' is missing: which model?" },
 		{ "model: {layers: 2}\ndevices: [{card: t4, host: a}]\n",

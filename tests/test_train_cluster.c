@@ -71,7 +71,7 @@ static void plans_by_itself(void **state)
 	(void)state;
 	struct site s;
 	struct err e = { 0 };
-	char path[600], key[700];
+	char path[600], key[700], out[400];
 	site_make(&s);
 	site_configuration(&s, "one", 0, "");
 	site_configuration(&s, "two", 2, "");
@@ -110,9 +110,10 @@ static void plans_by_itself(void **state)
 	assert_true(says(&p, "left out: 'a'"));
 	must_succeed(&w);
 	same_result(&s, "one", "two", true);
-	p = site_start(&s, "plan", "--planner", "even", "two.yaml", NULL);
+	snprintf(out, sizeof out, "%.300s/even", s.t.dir);
+	p = site_start(&s, "plan", "--planner", "even", "--out", out, "two.yaml", NULL);
 	must_succeed(&p);
-	assert_true(run_says(&s, "two", "plan.json", "\"planner\": \"even\""));
+	assert_true(run_says(&s, "even", "plan.json", "\"planner\": \"even\""));
 	static const char unknown[] = "{\"version\": 1, \"layers\": 6, \"microbatch\": 2, "
 				      "\"stages\": [{\"layers\": [0, 6], \"devices\": "
 				      "[{\"id\": \"zed\"}]}]}";
