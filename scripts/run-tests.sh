@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs every test program of a build folder and every script tests/test_*.sh, each with a timeout:
-# two at a time, because most of them wait for half of their time, and those that compare speeds
+# three at a time, because most of them wait for half of their time, and those that compare speeds
 # alone at the end. Prints one line for each, the output of those that fail, and the sums.
 # Exit status 0 only when something ran and nothing failed; with CI=true nothing may be skipped
 # either.
 #   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it
 #   TEST_TIMEOUT=600                         seconds a program may take
-#   TEST_LANES=2                             programs at a time
+#   TEST_LANES=3                             programs at a time
 #   HS_SEED=1                                the seed of random inputs; a program started by hand
 #                                            draws a new one each time and prints it
 set -u
@@ -41,7 +41,7 @@ esac
 # load); with RUSTICL_ENABLE=llvmpipe all tests are.
 mesa=${RUSTICL_ENABLE:-}
 mesa_tests=" test_dev_gemm test_dev_kernels test_tensor_devices "
-lanes=${TEST_LANES:-2}
+lanes=${TEST_LANES:-3}
 # These compare speeds, so nothing may run beside them.
 alone=" test_attack_job test_train_stays test_train_stays_speed "
 

@@ -104,7 +104,7 @@ static int read_trial(const json_t *j, const char *where, struct model_config *c
 {
 	(void)j, (void)where, (void)c, (void)e;
 #ifdef BROKEN
-	c->rope_scale = 0.0f / 0.0f;
+	c->rope_scale[0] = 0.0f / 0.0f;
 #endif
 	return 0;
 }
