@@ -473,6 +473,12 @@ static bool was_said(const char *text)
 
 static volatile sig_atomic_t worker_stop;
 
+static void stop_worker(int sig)
+{
+	(void)sig;
+	worker_stop = 1;
+}
+
 static void *invited_worker(void *rc)
 {
 	struct err why = { 0 };
@@ -498,6 +504,7 @@ static void refused_and_let_in(void **state)
 	s.port = (unsigned)strtoul(strrchr(d.at, ':') + 1, NULL, 10);
 	memcpy(s.key, alien.pub, sizeof s.key);
 	OK(served_write(&s, &e));
+	signal(SIGUSR1, stop_worker);
 	assert_int_equal(pthread_create(&t, NULL, invited_worker, &rc), 0);
 	assert_true(was_said("its key is not the expected one"));
 	memcpy(s.key, d.key.pub, sizeof s.key);
@@ -505,7 +512,7 @@ static void refused_and_let_in(void **state)
 	assert_true(was_said("does not know this machine's key"));
 	OK(net_allow(d.net, own.pub, &e));
 	assert_true(was_said("is connected to the coordinator"));
-	worker_stop = 1;
+	pthread_kill(t, SIGUSR1); /* as Ctrl-C does, in the thread that reads it */
 	pthread_join(t, NULL);
 	assert_int_equal(rc, 0);
 	door_close(&d);
