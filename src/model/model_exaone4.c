@@ -24,9 +24,9 @@ static int read_pattern(const json_t *j, const char *where, struct model_config 
 		return err_set(e, ERR_INPUT,
 			       "%s: 'sliding_window_pattern' must be a number, or letters L and G",
 			       where);
-	for (int64_t i = 0; i < c->layers; i++)
-		c->windowed[i] = letters ? letters[(size_t)i % n] == 'L' && i < c->layers - 1
-					 : (i + 1) % every != 0;
+	model_window_every(c, c->window, every);
+	for (int64_t i = 0; i < c->layers && letters; i++)
+		c->windowed[i] = letters[(size_t)i % n] == 'L' && i < c->layers - 1;
 	return 0;
 }
 

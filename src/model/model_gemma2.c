@@ -15,9 +15,7 @@ static int read_gemma2(const json_t *j, const char *where, struct model_config *
 	c->logit_cap = 30;
 	TRY(gemma_read(j, where, c, e));
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
-	model_window_layers(c, window, 0);
-	for (int64_t i = 1; i < c->layers; i += 2)
-		c->windowed[i] = 0;
+	model_window_every(c, window, 2);
 	return model_window_types(j, where, c, e);
 }
 

@@ -19,9 +19,7 @@ static int read_gemma3(const json_t *j, const char *where, struct model_config *
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
 	TRY(json_opt_int(j, where, "_sliding_window_pattern", 1, 1 << 20, &pattern, e));
 	TRY(json_opt_int(j, where, "sliding_window_pattern", 1, 1 << 20, &pattern, e));
-	model_window_layers(c, window, 0);
-	for (int64_t i = pattern - 1; i < c->layers; i += pattern)
-		c->windowed[i] = 0;
+	model_window_every(c, window, pattern);
 	TRY(model_window_types(j, where, c, e));
 	TRY(json_opt_num(j, where, "rope_local_base_freq", 1, 1e12, &theta, e));
 	return rope_read_windowed(j, where, theta, c, e);

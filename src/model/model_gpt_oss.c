@@ -35,9 +35,7 @@ static int read_gpt_oss(const json_t *j, const char *where, struct model_config 
 	TRY(json_opt_num(j, where, "swiglu_alpha", 1e-3, 1e3, &c->swiglu_alpha, e));
 	TRY(json_opt_num(j, where, "swiglu_limit", 1e-3, 1e6, &c->swiglu_limit, e));
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
-	model_window_layers(c, window, 0);
-	for (int64_t i = 1; i < c->layers; i += 2)
-		c->windowed[i] = 0;
+	model_window_every(c, window, 2);
 	TRY(model_window_types(j, where, c, e));
 	if (!json_is_object(json_object_get(j, "rope_parameters")) &&
 	    !json_is_object(json_object_get(j, "rope_scaling")))

@@ -19,9 +19,7 @@ static int read_olmo3(const json_t *j, const char *where, struct model_config *c
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	c->o_bias = c->qkv_bias;
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
-	model_window_layers(c, window, 0);
-	for (int64_t i = EVERY - 1; i < c->layers; i += EVERY)
-		c->windowed[i] = 0;
+	model_window_every(c, window, EVERY);
 	TRY(model_window_types(j, where, c, e));
 	TRY(json_opt_num(j, where, "rope_theta", 1, 1e12, &theta, e));
 	return rope_read_windowed(j, where, theta, c, e);

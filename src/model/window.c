@@ -14,6 +14,13 @@ void model_window_layers(struct model_config *c, int64_t window, int64_t first)
 		c->windowed[i] = window > 0 && i >= first;
 }
 
+void model_window_every(struct model_config *c, int64_t window, int64_t every)
+{
+	model_window_layers(c, window, 0);
+	for (int64_t i = every - 1; i < c->layers; i += every)
+		c->windowed[i] = 0;
+}
+
 int model_window_types(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
 	const json_t *types = json_object_get(j, "layer_types");
