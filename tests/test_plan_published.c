@@ -105,6 +105,31 @@ static void refuses(const char *planner, const struct profile *p, const char *wh
 		fail_msg("%s: %s", planner, e.msg);
 }
 
+/* A device without room for any state stores none of it; the others store all of it. */
+static void test_cephalo_little_memory(void **state)
+{
+	struct profile p;
+	struct plan plan;
+	json_t *want;
+	double sum = 0;
+
+	(void)state;
+	run("cephalo", "cephalo-gpt2.7b-fp16-4gpu", &p, &plan, &want);
+	json_decref(want);
+	plan_release(&plan);
+	p.device[2].memory_gib = 5;
+	struct plan_options o = PLAN_OPTIONS_DEFAULT;
+	struct err e = { 0 };
+	if (planner_run(planner_find("cephalo"), &p, &o, &plan, &e) < 0)
+		fail_msg("%s", e.msg);
+	for (int i = 0; i < plan.stage[0].members; i++)
+		sum += plan.stage[0].member[i].state_share;
+	assert_true(plan.stage[0].member[2].state_share == 0);
+	assert_true(fabs(sum - 1) <= 1e-9);
+	plan_release(&plan);
+	profile_release(&p);
+}
+
 static void test_refusals(void **state)
 {
 	struct profile p;
@@ -134,6 +159,7 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cephalo),
+					    cmocka_unit_test(test_cephalo_little_memory),
 					    cmocka_unit_test(test_zorse),
 					    cmocka_unit_test(test_refusals) };
 	return cmocka_run_group_tests(tests, NULL, NULL);

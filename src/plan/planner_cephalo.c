@@ -140,9 +140,9 @@ static void share_state(const struct state *s, struct plan_member *m, bool publi
 			(budget - memory_of(s, i, published ? m[i].microbatches : m[i].microbatch) -
 			 even * per) /
 			per);
-		m[i].state_share = extra > 0 ? even : even + extra;
+		m[i].state_share = extra > 0 ? even : fmax(0, even + extra);
 		if (extra <= 0) {
-			move -= extra;
+			move += even - m[i].state_share; /* no more than it has */
 			continue;
 		}
 		int at_i = open++;
@@ -164,8 +164,7 @@ static void share_state(const struct state *s, struct plan_member *m, bool publi
 	for (int i = 0; i < s->n; i++)
 		total += m[i].state_share;
 	for (int i = 0; i < s->n; i++)
-		m[i].state_share =
-			total > 0 ? fmin(1, fmax(0, m[i].state_share / total)) : 1.0 / s->n;
+		m[i].state_share = total > 0 ? m[i].state_share / total : 1.0 / s->n;
 }
 
 static bool shares_fit(const struct state *s, const struct plan_member *m)
