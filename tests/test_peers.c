@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Invitations below the command line: tokens and proofs, the files, what an unproven connection may
- * do, relayed links. */
+ * do. Relayed links: test_peers_relay.c. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -12,7 +12,7 @@
 #include "peers/join.h"
 #include "peers/reception.h"
 #include "proto/hello.h"
-#include "support/child.h"
+#include "support/door.h"
 #include "worker/dial_in.h"
 
 #include <ctype.h>
@@ -36,38 +36,7 @@
 			fail_msg("%s: %s", #x, e.msg);                                             \
 	} while (0)
 
-static char dir[128];
 static struct err e;
-
-static int setup(void **state)
-{
-	(void)state;
-	char cmd[200];
-	snprintf(dir, sizeof dir, "%s/hs-peers-XXXXXX",
-		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(dir))
-		return -1;
-	snprintf(cmd, sizeof cmd, "%s/config", dir);
-	mkdir(cmd, 0700);
-	setenv("XDG_CONFIG_HOME", cmd, 1);
-	setenv("XDG_RUNTIME_DIR", dir, 1);
-	return sodium_init() < 0 ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	char cmd[300];
-	snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-	return system(cmd) ? -1 : 0;
-}
-
-static struct key_pair make_key(void)
-{
-	struct key_pair k;
-	OK(key_pair_generate(&k, &e));
-	return k;
-}
 
 static struct invite_token make_token(const struct key_pair *k)
 {
@@ -82,7 +51,7 @@ static struct invite_token make_token(const struct key_pair *k)
 static void tokens(void **state)
 {
 	(void)state;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	struct invite_token t = make_token(&k), back;
 	char text[TOKEN_TEXT], bad[TOKEN_TEXT + 40];
 	OK(invite_write(&t, text, &e));
@@ -119,7 +88,7 @@ static void tokens(void **state)
 static void proofs(void **state)
 {
 	(void)state;
-	struct key_pair c = make_key(), w = make_key(), x = make_key();
+	struct key_pair c = door_key(), w = door_key(), x = door_key();
 	uint8_t secret[TOKEN_SECRET] = { 1 }, other[TOKEN_SECRET] = { 2 }, proof[TOKEN_PROOF];
 	uint8_t binding[LINK_BINDING] = { 3 }, else_where[LINK_BINDING] = { 4 };
 	OK(invite_prove(secret, binding, w.pub, c.pub, "box", proof, &e));
@@ -149,7 +118,7 @@ static int use(const struct invitation *v, const struct key_pair *w, const char 
 	       char given[PEER_NAME])
 {
 	uint8_t binding[LINK_BINDING] = { 9 }, proof[TOKEN_PROOF];
-	struct key_pair c = make_key();
+	struct key_pair c = door_key();
 	bool mesh = true;
 	OK(invite_prove(v->secret, binding, w->pub, c.pub, name, proof, &e));
 	return invitation_use(binding, w->pub, c.pub, name, "", 0, proof, given, &mesh, &e);
@@ -158,7 +127,7 @@ static int use(const struct invitation *v, const struct key_pair *w, const char 
 static void once_and_in_time(void **state)
 {
 	(void)state;
-	struct key_pair a = make_key(), b = make_key();
+	struct key_pair a = door_key(), b = door_key();
 	struct invitation v = open_invitation(60), late = open_invitation(-1), now;
 	struct peer_list l;
 	char given[PEER_NAME];
@@ -210,7 +179,7 @@ static void files_of_others_are_refused(void **state)
 	(void)state;
 	char path[PATH_MAX];
 	struct peer_list l;
-	struct key_pair a = make_key();
+	struct key_pair a = door_key();
 	struct invitation v = open_invitation(60);
 	char given[PEER_NAME];
 	assert_int_equal(use(&v, &a, "mine", given), 1);
@@ -234,45 +203,6 @@ static void files_of_others_are_refused(void **state)
 
 /* ---- over links ------------------------------------------------------------------------------ */
 
-struct door {
-	struct key_pair key;
-	struct net *net;
-	struct reception *r;
-	char at[NET_ADDRESS];
-};
-
-static void door_open(struct door *d, const struct key_pair *known, int n)
-{
-	*d = (struct door){ .key = make_key() };
-	OK(net_open("tls", &(struct net_options){ .key = &d->key }, &d->net, &e));
-	for (int i = 0; i < n; i++)
-		OK(net_allow(d->net, known[i].pub, &e));
-	OK(net_listen(d->net, "127.0.0.1:0", d->at, &e));
-	OK(reception_open(d->net, d->key.pub, &d->r, &e));
-}
-
-static void door_close(struct door *d)
-{
-	reception_close(d->r);
-	net_close(d->net, 0);
-}
-
-static struct net *client(const struct key_pair *k)
-{
-	struct net *n;
-	OK(net_open("tls", &(struct net_options){ .key = k }, &n, &e));
-	return n;
-}
-
-/* What happens to a link: true when it is lost within so many seconds. */
-static bool ends(struct link *l, double seconds)
-{
-	for (int64_t until = net_in(seconds); clock_now() < until; usleep(10000))
-		if (link_state(l) == LINK_LOST)
-			return true;
-	return false;
-}
-
 /* Connects with an unknown key, and tries again while the door is not open to such. */
 static struct link *knock(struct net *n, const struct door *d)
 {
@@ -288,8 +218,8 @@ static void strangers_and_the_open_invitation(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
-	struct net *n = client(&k);
+	struct key_pair k = door_key();
+	struct net *n = door_client(&k);
 	struct link *l;
 	static char big[NET_UNPROVEN + 1];
 	door_open(&d, NULL, 0);
@@ -299,18 +229,18 @@ static void strangers_and_the_open_invitation(void **state)
 	/* says nothing: gone after the time of a stranger */
 	l = knock(n, &d);
 	assert_false(link_is_unproven(l)); /* that is the other end */
-	assert_true(ends(l, 6));
+	assert_true(door_ends(l, 6));
 	link_close(l);
 	/* one byte too many */
 	l = knock(n, &d);
 	OK(link_send_copy(l, big, sizeof big, net_in(1), &e));
-	assert_true(ends(l, 1.5));
+	assert_true(door_ends(l, 1.5));
 	link_close(l);
 	/* what is no JOIN, and a HELLO as a worker */
 	l = knock(n, &d);
 	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
 	OK(hello_send(l, &h, net_in(1), &e));
-	assert_true(ends(l, 1.5));
+	assert_true(door_ends(l, 1.5));
 	link_close(l);
 	assert_false(reception_has(d.r, k.pub));
 	OK(invitation_close(v.secret, &e));
@@ -327,7 +257,7 @@ static struct invite_token open_to(const struct door *d, const struct key_pair *
 	memcpy(t.key, d->key.pub, sizeof t.key);
 	snprintf(t.address[0], TOKEN_ADDRESS, "%s", "127.0.0.1");
 	t.port = (unsigned)strtoul(strrchr(d->at, ':') + 1, NULL, 10);
-	struct net *n = client(k);
+	struct net *n = door_client(k);
 	link_close(knock(n, d));
 	net_close(n, 0);
 	return t;
@@ -337,13 +267,13 @@ static void wrong_secrets(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	door_open(&d, NULL, 0);
 	struct invitation v;
 	struct invite_token t = open_to(&d, &k, &v);
 	struct served s;
 	/* another key answers than the token's: nothing is said to it */
-	struct key_pair alien = make_key();
+	struct key_pair alien = door_key();
 	memcpy(t.secret, v.secret, sizeof t.secret);
 	memcpy(t.key, alien.pub, sizeof t.key);
 	assert_int_equal(invitation_accept(&t, &k, "box", NULL, NULL, &s, &e), ERR_NET);
@@ -368,7 +298,7 @@ static void too_many_wrong(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	door_open(&d, NULL, 0);
 	struct invitation v;
 	struct invite_token t = open_to(&d, &k, &v);
@@ -396,17 +326,17 @@ static void a_removed_worker_goes_on_calling(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	door_open(&d, NULL, 0);
 	struct invitation v;
 	struct invite_token t = open_to(&d, &k, &v);
 	struct served s;
-	struct net *n = client(&k);
+	struct net *n = door_client(&k);
 	for (int i = 0; i < WRONG_MOST + 1; i++) {
 		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
 		struct link *l = knock(n, &d);
 		OK(hello_send(l, &h, net_in(1), &e));
-		assert_true(ends(l, 5));
+		assert_true(door_ends(l, 5));
 		link_close(l);
 	}
 	net_close(n, 0);
@@ -421,7 +351,7 @@ static void the_job_ends_before_it_is_used(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	struct inviter *i;
 	struct invitation v;
 	struct invite_token t;
@@ -492,7 +422,7 @@ static void refused_and_let_in(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair own, alien = make_key();
+	struct key_pair own, alien = door_key();
 	struct served s = { .name = "box", .naddress = 1 };
 	pthread_t t;
 	int rc = 1;
@@ -524,7 +454,7 @@ static void one_key_on_two_machines(void **state)
 {
 	(void)state;
 	struct door d;
-	struct key_pair k = make_key();
+	struct key_pair k = door_key();
 	struct net *n[2];
 	struct link *l[4];
 	struct invitation v = open_invitation(60);
@@ -534,13 +464,13 @@ static void one_key_on_two_machines(void **state)
 	log_set_sink(hear_log, NULL, LOG_INFO);
 	door_open(&d, &k, 1);
 	for (int i = 0; i < 2; i++)
-		n[i] = client(&k);
+		n[i] = door_client(&k);
 	for (int i = 0; i < 4; i++) {
 		struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
 		OK(net_connect(n[i % 2], d.at, d.key.pub, net_in(5), &l[i], &e));
 		OK(hello_send(l[i], &h, net_in(5), &e));
 		if (i)
-			assert_true(ends(l[i - 1], 20));
+			assert_true(door_ends(l[i - 1], 20));
 		while (!reception_has(d.r, k.pub))
 			usleep(10000);
 	}
@@ -573,372 +503,6 @@ static void a_log_of_many_steps(void **state)
 	assert_int_equal(lines, 4); /* in 100 s */
 }
 
-/* ---- relayed links --------------------------------------------------------------------------- */
-
-static struct link *relay_front(struct net *n, const struct door *d, uint32_t self, const char *to,
-				uint32_t front)
-{
-	struct link *l;
-	struct hello h = { .protocol = HELLO_PROTOCOL,
-			   .role = HELLO_RELAY,
-			   .member = self,
-			   .front = front,
-			   .job = 7 };
-	snprintf(h.to, sizeof h.to, "%s", to);
-	OK(net_connect(n, d->at, d->key.pub, net_in(5), &l, &e));
-	OK(hello_send(l, &h, net_in(5), &e));
-	return l;
-}
-
-static struct link *relay_to(struct net *n, const struct door *d, uint32_t self, const char *to)
-{
-	return relay_front(n, d, self, to, 0);
-}
-
-static int welcomed(struct link *l)
-{
-	struct net_msg m;
-	struct frame f;
-	struct welcome w;
-	int rc = link_recv_frame(l, net_in(5), &m, &f, &e);
-	if (rc <= 0)
-		return rc ? rc : ERR_NET;
-	rc = welcome_read(&f, &w, &e);
-	net_msg_release(&m);
-	return rc;
-}
-
-/* A coordinator's port and three members of its job, a, b and c. */
-struct three {
-	struct door door;
-	struct key_pair key[3];
-	struct reception_member member[3];
-	struct net *net[3];
-};
-
-static void three_open(struct three *t)
-{
-	static const char *const id[] = { "a", "b", "c" };
-	for (int i = 0; i < 3; i++) {
-		t->key[i] = make_key();
-		t->member[i] = (struct reception_member){ id[i], t->key[i].pub };
-		t->net[i] = client(&t->key[i]);
-	}
-	door_open(&t->door, t->key, 3);
-}
-
-static void three_close(struct three *t)
-{
-	for (int i = 0; i < 3; i++)
-		net_close(t->net[i], 0);
-	door_close(&t->door);
-}
-
-/* A frame from member `from` to member `to`. */
-static struct frame frame_of(uint32_t from, uint32_t to, void *bytes, size_t n)
-{
-	return (struct frame){ .kind = FRAME_ACTIVATION,
-			       .dtype = DT_F32,
-			       .ndim = 1,
-			       .dim = { (int64_t)(n / 4) },
-			       .from = FRAME_MEMBER(from),
-			       .to = FRAME_MEMBER(to),
-			       .size = n,
-			       .payload = bytes };
-}
-
-static void relayed(void **state)
-{
-	(void)state;
-	struct three t;
-	three_open(&t);
-	struct door *d = &t.door;
-	struct net **n = t.net;
-	/* before there is a job, and in another one's number */
-	struct link *l = relay_to(n[0], d, 0, "b");
-	assert_int_equal(welcomed(l), ERR_NET);
-	link_close(l);
-	reception_job(d->r, 7, t.member, 3);
-	l = relay_to(n[2], d, 0, "b");
-	assert_int_equal(welcomed(l), ERR_NET);
-	assert_non_null(strstr(e.msg, "not that of member 0"));
-	link_close(l);
-	l = relay_to(n[0], d, 0, "nobody");
-	assert_int_equal(welcomed(l), ERR_NET);
-	link_close(l);
-
-	struct link *a = relay_to(n[0], d, 0, "b"), *b = relay_to(n[1], d, 1, "a");
-	OK(welcomed(a));
-	OK(welcomed(b));
-	/* both ways, many and large */
-	static unsigned char bytes[1 << 20];
-	randombytes_buf(bytes, sizeof bytes);
-	struct frame f = frame_of(0, 1, bytes, sizeof bytes);
-	for (uint32_t i = 0; i < 20; i++) {
-		struct net_msg m;
-		struct frame g;
-		f.microbatch = i;
-		OK(link_send_frame(i % 2 ? b : a, &f, net_in(5), &e));
-		assert_int_equal(link_recv_frame(i % 2 ? a : b, net_in(10), &m, &g, &e), 1);
-		assert_int_equal(g.microbatch, i);
-		assert_memory_equal(g.payload, bytes, sizeof bytes);
-		net_msg_release(&m);
-		f.from = FRAME_MEMBER(i % 2 ? 0 : 1);
-		f.to = FRAME_MEMBER(i % 2 ? 1 : 0);
-	}
-	assert_int_equal(reception_pairs(d->r), 1);
-	/* in another member's name */
-	f.from = FRAME_MEMBER(2);
-	OK(link_send_frame(a, &f, net_in(5), &e));
-	assert_true(ends(a, 5));
-	assert_true(ends(b, 5));
-	assert_int_equal(reception_pairs(d->r), 0);
-	link_close(a);
-	link_close(b);
-	three_close(&t);
-}
-
-/* A side that takes nothing holds up its own pair only. */
-static void a_full_pair(void **state)
-{
-	(void)state;
-	struct three t;
-	three_open(&t);
-	struct door *d = &t.door;
-	struct net **n = t.net;
-	reception_job(d->r, 7, t.member, 3);
-	struct link *ab = relay_to(n[0], d, 0, "b"), *ba = relay_to(n[1], d, 1, "a");
-	struct link *ac = relay_to(n[0], d, 0, "c"), *ca = relay_to(n[2], d, 2, "a");
-	OK(welcomed(ab));
-	OK(welcomed(ba));
-	OK(welcomed(ac));
-	OK(welcomed(ca));
-	static unsigned char bytes[4 << 20];
-	struct frame f = frame_of(0, 1, bytes, sizeof bytes);
-	int sent = 0;
-	while (sent < 100 && link_send_frame(ab, &f, net_in(0.5), &e) >= 0)
-		sent++;
-	assert_true(sent >= 16 && sent < 100); /* the windows of two hops, then no more */
-	struct net_msg m;
-	struct frame g;
-	f.to = FRAME_MEMBER(2);
-	OK(link_send_frame(ac, &f, net_in(5), &e));
-	assert_int_equal(link_recv_frame(ca, net_in(10), &m, &g, &e), 1);
-	net_msg_release(&m);
-	for (int i = 0; i < sent; i++) {
-		assert_int_equal(link_recv_frame(ba, net_in(10), &m, &g, &e), 1);
-		net_msg_release(&m);
-	}
-	link_close(ab);
-	link_close(ba);
-	link_close(ac);
-	link_close(ca);
-	three_close(&t);
-}
-
-/* A member whose link broke connects again while the pair is whole: what was on its way to it, or
- * from it, is of the old link. Both sides begin anew. */
-static void a_side_that_comes_again(void **state)
-{
-	(void)state;
-	struct three t;
-	three_open(&t);
-	reception_job(t.door.r, 7, t.member, 3);
-	static unsigned char bytes[4 << 20];
-	struct frame f = frame_of(0, 1, bytes, sizeof bytes), g;
-	struct net_msg m;
-	for (uint32_t turn = 0; turn < 2; turn++) {
-		struct link *a = relay_to(t.net[0], &t.door, 0, "b"),
-			    *b = relay_to(t.net[1], &t.door, 1, "a");
-		OK(welcomed(a));
-		OK(welcomed(b));
-		/* a message of a's waits in the coordinator for room at b's */
-		f.microbatch = 0;
-		while (link_send_frame(a, &f, net_in(0.5), &e) >= 0)
-			;
-		struct link *again = turn ? relay_to(t.net[1], &t.door, 1, "a")
-					  : relay_to(t.net[0], &t.door, 0, "b");
-		assert_true(ends(a, 5));
-		while (link_recv_frame(b, net_in(5), &m, &g, &e) == 1) {
-			assert_int_equal(g.kind, FRAME_ACTIVATION);
-			net_msg_release(&m);
-		}
-		assert_int_equal(link_state(b), LINK_LOST);
-		link_close(a);
-		link_close(b);
-		assert_int_equal(reception_pairs(t.door.r), 1);
-		a = turn ? relay_to(t.net[0], &t.door, 0, "b") : again;
-		b = turn ? again : relay_to(t.net[1], &t.door, 1, "a");
-		OK(welcomed(a));
-		OK(welcomed(b));
-		f.microbatch = 9;
-		OK(link_send_frame(a, &f, net_in(5), &e));
-		assert_int_equal(link_recv_frame(b, net_in(10), &m, &g, &e), 1);
-		assert_int_equal(g.microbatch, 9);
-		net_msg_release(&m);
-		link_close(a);
-		link_close(b);
-		for (int i = 0; i < 500 && reception_pairs(t.door.r); i++)
-			usleep(10000);
-		assert_int_equal(reception_pairs(t.door.r), 0);
-	}
-	three_close(&t);
-}
-
-/* Two members have at most three links through the coordinator: each in front of the other, and the
- * one that is measured. */
-static void pairs_are_few(void **state)
-{
-	(void)state;
-	static const uint32_t front[] = { 0, 2, UINT32_MAX };
-	struct three t;
-	struct link *l[ARRAY_LEN(front)];
-	three_open(&t);
-	reception_job(t.door.r, 7, t.member, 3);
-	for (size_t i = 0; i < ARRAY_LEN(front); i++)
-		l[i] = relay_front(t.net[0], &t.door, 0, "c", front[i]);
-	for (uint32_t i = 0; i < 5; i++) {
-		struct link *more = relay_front(t.net[0], &t.door, 0, "c", i ? i + 2 : 1);
-		assert_int_equal(welcomed(more), ERR_NET);
-		assert_non_null(strstr(e.msg, "neither of the two"));
-		link_close(more);
-	}
-	assert_int_equal(reception_pairs(t.door.r), ARRAY_LEN(front));
-	for (size_t i = 0; i < ARRAY_LEN(front); i++)
-		link_close(l[i]);
-	three_close(&t);
-}
-
-/* A worker that leaves the job and comes again, and again, takes no place from the others. */
-static void one_that_comes_and_goes(void **state)
-{
-	(void)state;
-	struct door d;
-	const struct key_pair k[2] = { make_key(), make_key() };
-	struct net *n[2] = { client(&k[0]), client(&k[1]) };
-	const struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
-	char path[PATH_MAX];
-	OK(peers_path("peers", path, &e));
-	unlink(path);
-	FILE *f = fopen(path, "w");
-	fprintf(f, "a %s 1\nb %s 1\n", k[0].pub, k[1].pub);
-	fclose(f);
-	chmod(path, 0600);
-	door_open(&d, k, 2);
-	for (int i = 0; i < RECEPTION_WORKERS + 2; i++) {
-		const int who = i > RECEPTION_WORKERS; /* the last one is another */
-		struct link *l, *there = NULL;
-		OK(net_connect(n[who], d.at, d.key.pub, net_in(5), &l, &e));
-		OK(hello_send(l, &h, net_in(5), &e));
-		for (int j = 0; j < 5000 && !there; j++, usleep(1000)) {
-			there = reception_take(d.r, k[who].pub);
-			assert_true(there || link_state(l) == LINK_UP);
-		}
-		assert_non_null(there);
-		assert_true(reception_has(d.r, k[who].pub));
-		link_close(there);
-		link_close(l);
-	}
-	door_close(&d);
-	net_close(n[0], 0);
-	net_close(n[1], 0);
-	unlink(path);
-}
-
-/* ---- what waits ------------------------------------------------------------------------------ */
-
-enum { WINDOW = 4 << 20 };
-static struct key_pair waits[3], keeper; /* a, b and c; the coordinator */
-
-static void keeps_a_port(const char *told)
-{
-	struct door d = { .key = keeper };
-	struct reception_member v[] = { { "a", waits[0].pub },
-					{ "b", waits[1].pub },
-					{ "c", waits[2].pub } };
-	const struct net_options o = { .key = &d.key,
-				       .window = WINDOW,
-				       .before_take = NET_BEFORE_TAKE };
-	struct link *l = NULL;
-	struct net_msg m;
-	OK(net_open("tls", &o, &d.net, &e));
-	for (int i = 0; i < 3; i++)
-		OK(net_allow(d.net, waits[i].pub, &e));
-	OK(net_listen(d.net, "127.0.0.1:0", d.at, &e));
-	OK(reception_open(d.net, d.key.pub, &d.r, &e));
-	reception_job(d.r, 7, v, 3);
-	if (write(atoi(told), d.at, sizeof d.at) < 0)
-		_exit(1);
-	/* takes b when it has come, and reads what it says */
-	for (;; usleep(1000)) {
-		if (!l)
-			l = reception_take(d.r, waits[1].pub);
-		else if (link_recv(l, NET_NOW, &m, &e) == 1)
-			net_msg_release(&m);
-	}
-}
-
-static void what_waits_takes_little(void **state)
-{
-	(void)state;
-	static char piece[1 << 20];
-	static const uint32_t front[] = { 0, 1, 2, UINT32_MAX };
-	struct door d = { 0 };
-	struct link *l[8];
-	int told[2], n = 0;
-	char text[16];
-	long most = 0;
-	keeper = make_key();
-	d.key = keeper;
-	for (int i = 0; i < 3; i++)
-		waits[i] = make_key();
-	assert_int_equal(pipe(told), 0);
-	struct child k = child_new(keeps_a_port, 0);
-	snprintf(text, sizeof text, "%d", told[1]);
-	child_tell(&k, text);
-	assert_int_equal(read(told[0], d.at, sizeof d.at), sizeof d.at);
-	/* The highest mark of a child begins with the memory of its parent, of which it has given
-	 * back what lay free. */
-	char path[64];
-	snprintf(path, sizeof path, "/proc/%d/clear_refs", (int)k.pid);
-	FILE *mark = fopen(path, "w");
-	assert_true(mark && fputs("5", mark) >= 0 && fclose(mark) == 0);
-	long before = memory_kib(k.pid, "VmRSS");
-	struct net *a = client(&waits[0]), *b = client(&waits[1]);
-	struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_WORKER };
-	/* a waits as a worker and for six other sides, and sends what the windows hold */
-	OK(net_connect(a, d.at, d.key.pub, net_in(5), &l[n], &e));
-	OK(hello_send(l[n++], &h, net_in(5), &e));
-	for (int i = 0; i < 2; i++) {
-		const char *to = i ? "c" : "b";
-		for (size_t f = 0; f < ARRAY_LEN(front); f++)
-			if (front[f] != (i ? 1u : 2u))
-				l[n++] = relay_front(a, &d, 0, to, front[f]);
-	}
-	for (int i = 0; i < n; i++)
-		while (link_send(l[i], piece, sizeof piece, NULL, NULL, &e) == 0)
-			;
-	/* b's link, which is used, goes at full size */
-	OK(net_connect(b, d.at, d.key.pub, net_in(5), &l[n], &e));
-	OK(hello_send(l[n], &h, net_in(5), &e));
-	for (int i = 0; i < 16; i++)
-		OK(link_send_wait(l[n], piece, sizeof piece, NULL, NULL, net_in(20), &e));
-	for (int i = 0; i < 5; i++, usleep(100000))
-		most = memory_kib(k.pid, "VmHWM") - before;
-	printf("  %d links that wait, each with %d KiB to say, and one that is used: %ld KiB\n", n,
-	       WINDOW >> 10, most);
-	if (memory_counts())
-		assert_true(most < n * 256 + 2 * (WINDOW >> 10));
-	while (n >= 0)
-		link_close(l[n--]);
-	kill(k.pid, SIGKILL);
-	child_end(&k);
-	net_close(a, 0);
-	net_close(b, 0);
-	for (int i = 0; i < 2; i++)
-		close(told[i]);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -955,12 +519,6 @@ int main(void)
 		cmocka_unit_test(refused_and_let_in),
 		cmocka_unit_test(a_log_of_many_steps),
 		cmocka_unit_test(one_key_on_two_machines),
-		cmocka_unit_test(relayed),
-		cmocka_unit_test(a_full_pair),
-		cmocka_unit_test(a_side_that_comes_again),
-		cmocka_unit_test(pairs_are_few),
-		cmocka_unit_test(one_that_comes_and_goes),
-		cmocka_unit_test(what_waits_takes_little),
 	};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, door_setup, door_teardown);
 }
