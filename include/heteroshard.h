@@ -35,7 +35,7 @@
 extern "C" {
 #endif
 
-#define HS_API_VERSION 4
+#define HS_API_VERSION 5
 
 /* Stands before what is to go: compilers warn where it is used, and say what to use. */
 #if defined(__GNUC__)
@@ -403,6 +403,10 @@ typedef struct hs_options {
 	/* Since version 3. Other than 0: a run is resumed although the model, the data or a setting
 	 * has changed; each change is told as a warning. */
 	int allow_changes;
+	/* Since version 5. NULL, or set to another number than 0, from whatever thread, it stops
+	 * what goes on: a run finishes its step and saves, as after HS_STOP (which sets it too);
+	 * what has no step yet, and a measurement, is the error HS_E_CANCELLED. */
+	volatile int *stop;
 } hs_options;
 
 static inline hs_options hs_options_init(void)
@@ -415,7 +419,7 @@ static inline hs_options hs_options_init(void)
 
 typedef struct hs_result {
 	uint64_t step, total; /* done, and planned */
-	int stopped;          /* by a callback, or early_stopping_patience, or max_minutes */
+	int stopped;          /* by a callback, `stop`, early_stopping_patience, or max_minutes */
 	double first_loss, last_loss;
 	double held_before, held_after; /* losses of what is held out; NaN: nothing is */
 	double seconds;

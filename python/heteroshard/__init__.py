@@ -17,6 +17,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
@@ -442,28 +443,42 @@ class _Options:
 
 
 class _CtrlC:
-    """Ctrl-C while the library works, where Python itself would raise KeyboardInterrupt: the first
-    one is kept in `seen`, so that what runs can end in good order, the next one raises at once."""
+    """Ctrl-C while the library works, where Python itself would raise KeyboardInterrupt: it is
+    counted in `seen`, so that what runs can end in good order (`stop`), and raised behind that.
+    Python calls its own handlers only between its own instructions, of which there are none while
+    the library measures; so a thread reads of the signal where Python writes it to."""
 
     def __init__(self) -> None:
-        self.seen = False
+        self.seen = 0
+        self.stop = _ffi.new("int *")
         self.mine = threading.current_thread() is threading.main_thread() and (
             signal.getsignal(signal.SIGINT) is signal.default_int_handler
         )
 
-    def keep(self, number: int, frame: Any) -> None:
-        if self.seen:
-            signal.default_int_handler(number, frame)
-        self.seen = True
+    def _read(self) -> None:
+        while (signals := self._ours.recv(64)) and 0 not in signals:
+            self.seen += signals.count(signal.SIGINT)
+            if self.seen:
+                self.stop[0] = 1
 
     def __enter__(self) -> "_CtrlC":
         if self.mine:
-            signal.signal(signal.SIGINT, self.keep)
+            self._ours, self._theirs = socket.socketpair()
+            self._theirs.setblocking(False)
+            signal.signal(signal.SIGINT, lambda *_: None)
+            self._before = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self.mine:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.set_wakeup_fd(self._before)
+            self._theirs.send(b"\0")
+            self._thread.join()
+            self._ours.close()
+            self._theirs.close()
         if self.seen:
             raise KeyboardInterrupt
 
@@ -490,7 +505,9 @@ class _Told:
     def call(self, name: str, value: Any, rate: Any = None) -> int:
         try:
             answer = self.functions[name](value) if self.functions[name] else None
-            if answer is False or self.ctrl_c.seen:
+            if self.ctrl_c.seen > 1:
+                raise KeyboardInterrupt
+            if answer is False:
                 return 1
             if rate is not None and isinstance(answer, float):
                 rate[0] = answer
@@ -547,6 +564,7 @@ def train(
     options = _Options(config, settings, devices, worker)
     r, e = _ffi.new("hs_result *"), _ffi.new("hs_error *")
     ctrl_c = _CtrlC()
+    options.c.stop = ctrl_c.stop
     told = _Told(
         options,
         ctrl_c,
@@ -652,10 +670,13 @@ class Job:
             raise self._error
 
 
-def _json(call: Callable[..., int], *args: Any) -> dict[str, Any]:
-    text, e = _ffi.new("char **"), _ffi.new("hs_error *")
-    _check(call(*args, text, e), e)
+def _json(call: Callable[..., int], options: _Options, *args: Any) -> dict[str, Any]:
+    text, e, ctrl_c = _ffi.new("char **"), _ffi.new("hs_error *"), _CtrlC()
+    options.c.stop = ctrl_c.stop
     try:
+        with ctrl_c:
+            rc = call(options.c, *args, text, e)
+        _check(rc, e)
         return json.loads(_ffi.string(text[0]))
     finally:
         _lib.hs_text_release(text[0])
@@ -663,7 +684,7 @@ def _json(call: Callable[..., int], *args: Any) -> dict[str, Any]:
 
 def profile(config: str, *, worker: Sequence[str] = (), **settings: Any) -> dict[str, Any]:
     """Measures the devices and links of a job: what `heteroshard profile` writes."""
-    return _json(_lib.hs_profile, _Options(os.fspath(config), settings, (), worker).c)
+    return _json(_lib.hs_profile, _Options(os.fspath(config), settings, (), worker))
 
 
 def plan(
@@ -678,7 +699,7 @@ def plan(
     """
     path = _ffi.NULL if profile is None else _ffi.new("char[]", os.fsencode(profile))
     options = _Options(None if config is None else os.fspath(config), settings, (), worker)
-    return _json(_lib.hs_plan, options.c, path)
+    return _json(_lib.hs_plan, options, path)
 
 
 def generate(
@@ -729,7 +750,7 @@ def generate(
         try:
             parts.append(_ffi.buffer(text, n)[:].decode(errors="replace"))
             enough = callback is not None and callback(parts[-1]) is False
-            return int(enough or ctrl_c.seen)
+            return int(enough or ctrl_c.seen > 0)
         except BaseException as e:  # goes on in the caller's frame
             raised.append(e)
             return -1

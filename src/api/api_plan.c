@@ -13,7 +13,7 @@
 
 static int measure(const struct config *c, const hs_options *o, struct profile *p, struct err *e)
 {
-	const struct join_options join = { .program = o->worker };
+	const struct join_options join = { .program = o->worker, .stop = o->stop };
 	const struct profiler_options how = { .links = true };
 	return profiler_config(c, &join, &how, p, e);
 }
@@ -49,7 +49,7 @@ static int profile(const hs_options *o, char **json_p, struct err *e)
 static int get_profile(struct config *c, const hs_options *o, const char *file, struct profile *p,
 		       struct err *e)
 {
-	if (!file && c->profile && strcmp(c->profile, "none"))
+	if (!file && c->profile && strcmp(c->profile, "none") && strcmp(c->profile, "auto"))
 		file = c->profile;
 	if (file)
 		return profile_read_file(p, file, e);

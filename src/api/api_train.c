@@ -17,8 +17,8 @@ struct run {
 	const hs_callbacks *on;
 	const char *dir;         /* where metrics.jsonl is; NULL: the run leaves nothing */
 	struct metrics *metrics; /* of it */
-	volatile sig_atomic_t stop;
-	double rate; /* of the next step; NaN: the schedule's */
+	volatile sig_atomic_t stop, *stop_p; /* the caller's, or that here */
+	double rate;                         /* of the next step; NaN: the schedule's */
 	uint64_t first;
 	double *loss, *learning_rate, *grad_norm;
 	size_t n, cap[3];
@@ -30,7 +30,7 @@ struct run {
 static int answer(struct run *r, int rc, const char *what, struct err *e)
 {
 	if (rc == HS_STOP)
-		r->stop = 1;
+		*r->stop_p = 1;
 	return rc == HS_GO_ON || rc == HS_STOP
 		       ? 0
 		       : err_set(e, ERR_CANCELLED, "the callback '%s' failed with %d", what, rc);
@@ -194,7 +194,7 @@ static int run_it(hs_model *m, const struct api_samples *s, const hs_options *o,
 	struct api_config a;
 	TRY(api_config_open(&a, m, o, s ? s->set.held : 0, e));
 	struct placement *place = mem_zalloc(sizeof *place);
-	struct train_options opts = { .stop = &r->stop,
+	struct train_options opts = { .stop = r->stop_p,
 				      .act = dtype_of(a.c),
 				      .allow_changes = o->allow_changes != 0,
 				      .program = o->worker,
@@ -245,6 +245,7 @@ int hs_train(hs_model *model, const hs_data *data, const hs_options *options, hs
 		return api_refuse(out, ERR_USAGE, "another hs_train() runs in this process");
 	}
 	struct run r = { .on = &o.on, .rate = NAN };
+	r.stop_p = o.stop ? o.stop : &r.stop;
 	if (model)
 		rc = api_samples_init(&samples, model, data, out);
 	if (rc >= 0) {

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -158,13 +159,40 @@ with hs.Model(
     for name, call in (("silent", None), ("told", lambda s: None)):
         out = f"{tmp}/{name}"
         interrupted(out, lambda: hs.train(m, table, output_dir=out, callback=call, **long))
-    job = [
-        f"base_model=tests/golden/models/smollm2",
-        "datasets=[{path: examples/primer.txt, type: text}]",
-    ]
-    job += ["sequence_len=32", f"output_dir={tmp}/command", "profile=none", "visualize=false"]
-    open(tmp + "/job.yaml", "w").write("\n".join(f"{k}: {v}" for k, v in long.items()))
+    job_of_a_file = {
+        "base_model": "tests/golden/models/smollm2",
+        "datasets": [{"path": "examples/primer.txt", "type": "text"}],
+        "sequence_len": 32,
+    }
+    job = [f"output_dir={tmp}/command", "profile=none", "visualize=false"]
+    json.dump(job_of_a_file | long, open(tmp + "/job.yaml", "w"))
     interrupted(tmp + "/command", lambda: hs.command("train", tmp + "/job.yaml", *job))
+
+    # and what waits or measures before there is a step: nobody is called a second time
+    door, calls = socket.create_server(("127.0.0.1", 0)), []
+
+    def turn_away():
+        while True:
+            door.accept()[0].close()
+            calls.append(1)
+            if len(calls) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=turn_away, daemon=True).start()
+    far = dict(
+        job_of_a_file, output_dir=f"{tmp}/far", join_timeout=15, transport="tls", profile="auto"
+    )
+    far["coordinator"] = {"ip": "127.0.0.1"}
+    far["workers"] = [{"id": "w", "ip": "127.0.0.1", "port": door.getsockname()[1]}]
+    far["shard_plan"] = [{"id": "w", "start": 0, "end": 3}]
+    json.dump(far, open(f"{tmp}/far.json", "w"))
+    for call in (hs.profile, hs.train, hs.plan):
+        calls.clear()
+        try:
+            call(f"{tmp}/far.json")
+            raise AssertionError("nothing was raised")
+        except KeyboardInterrupt:
+            assert len(calls) < 3, calls
 
 
 # a block and an optimizer of NumPy functions: those of the library, and what they raise
