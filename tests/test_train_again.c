@@ -245,7 +245,8 @@ static void a_full_disk(void **state)
 	assert_int_equal(mkdir(disk, 0755), 0);
 	const bool mounted = !mount("tmpfs", disk, "tmpfs", 0, "size=4m");
 	for (int i = 0; i < 3; i++) {
-		p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, to, NULL);
+		p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, to, "snapshot_to=disk",
+			       NULL);
 		if (!mounted)
 			break;
 		if (i == 0)
@@ -269,6 +270,7 @@ static void a_full_disk(void **state)
 		until(&p, "The run goes on when there is room");
 		assert_int_equal(stat(fill, &st), 0);
 		assert_int_equal(truncate(fill, st.st_size - 4 * 4096), 0);
+		says_or_fails(&p, NULL, "what the workers have kept is collected in memory");
 		says_or_fails(&p, NULL, "the run goes on, and tries to save");
 		says_or_fails(&p, NULL, "without a checkpoint");
 		says_or_fails(&p, NULL, "step ");

@@ -74,6 +74,7 @@ static int take_from(struct session *s, int member, struct snapshot *into, struc
 		     struct err *e)
 {
 	uint64_t room = whole_state(s->job);
+	struct err full = { 0 }; /* the disk does not take it: it is sent to the end all the same */
 	bool recorded = false;
 	TRY(session_send(s, member, FRAME_SAVE, 0, 0, NULL, 0, e));
 	for (int64_t until = net_in(s->patience.silent); clock_now() < until;) {
@@ -97,6 +98,15 @@ static int take_from(struct session *s, int member, struct snapshot *into, struc
 				     frame_name(ev.f.kind), recorded ? "again" : "before PLAN");
 		recorded |= ev.f.kind == FRAME_RECORD;
 		net_msg_release(&ev.msg);
+		if (rc == ERR_IO) {
+			full = *e;
+			err_clear(e);
+			rc = 0;
+		}
+		if (rc >= 0 && done && full.code) {
+			*e = full;
+			return e->code;
+		}
 		if (rc < 0 || done)
 			return rc;
 		if (ev.member == member)
@@ -124,7 +134,7 @@ static int pull_offer(struct session *s, int newest, bool *asked, struct snapsho
 			continue;
 		int rc = take_from(s, i, into, record, e);
 		asked[i] = rc >= 0;
-		if (rc == ERR_NOMEM || rc == ERR_CANCELLED)
+		if (rc == ERR_NOMEM || rc == ERR_CANCELLED || rc == ERR_IO)
 			return rc;
 		if (rc < 0 && rc != ERR_NET)
 			return 0;

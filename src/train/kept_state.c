@@ -71,21 +71,30 @@ static uint64_t step_of(const char *checkpoint)
 	return name && !strncmp(name, "/step-", 6) ? strtoull(name + 6, NULL, 10) : 0;
 }
 
-/* Into the job's arrays: memory, or files where snapshots go into files. */
-static int pull(struct trainer *t, struct session *ses, uint64_t least, struct buf *record,
-		struct err *e)
+static int pull_into(struct trainer *t, struct session *ses, bool memory, uint64_t least,
+		     struct buf *record, struct err *e)
 {
-	struct snapshots when;
 	struct snapshot set;
-	snapshots_init(&when, t->cfg, snapshot_bytes(t->job), 0);
-	const bool memory = when.to == SNAPSHOT_MEMORY;
 	snapshot_init(&set, t->job, t->cfg->output_dir, &t->st, true);
 	set.over = memory;
 	int rc = session_pull_kept(ses, least, &set, record, e);
 	if (rc > 0 && snapshot_end(&set, &t->st, e) < 0)
-		rc = e->code == ERR_NOMEM ? ERR_NOMEM : 0;
+		rc = e->code == ERR_NOMEM || e->code == ERR_IO ? e->code : 0;
 	snapshot_release(&set);
 	return rc;
+}
+
+/* Into the job's arrays: memory, or files where snapshots go into files and the disk takes them. */
+static int pull(struct trainer *t, struct session *ses, uint64_t least, struct buf *record,
+		struct err *e)
+{
+	const bool memory = snapshots_place(t->cfg, snapshot_bytes(t->job)) == SNAPSHOT_MEMORY;
+	int rc = pull_into(t, ses, memory, least, record, e);
+	if (rc != ERR_IO || memory)
+		return rc;
+	log_warn("%s; what the workers have kept is collected in memory", e->msg);
+	err_clear(e);
+	return pull_into(t, ses, true, least, record, e);
 }
 
 int kept_state_begin(struct trainer *t, struct session *ses, const char *resume, struct err *e)
