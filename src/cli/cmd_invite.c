@@ -4,6 +4,7 @@
 #include "cli/run.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "mesh/mesh_guest.h"
 #include "mesh/mesh_part.h"
@@ -46,7 +47,7 @@ static const struct opt rows[] = {
 	  .offset = offsetof(struct args, minutes),
 	  .def = "15",
 	  .lo = 1,
-	  .hi = 1440,
+	  .hi = INVITATION_MINUTES,
 	  .help = "how long it can be used" },
 	{ .key = "mesh",
 	  .kind = OPT_STR,
@@ -79,9 +80,11 @@ static const struct cli_usage usage = {
 		   "  heteroshard invite --name laptop --mesh cluster.yaml",
 };
 
-static int wait_for_use(struct inviter *i, const struct invitation *v,
+/* The time of day may be set meanwhile: it is `minutes` at most. */
+static int wait_for_use(struct inviter *i, const struct invitation *v, int64_t minutes,
 			const volatile sig_atomic_t *stop, struct err *e)
 {
+	const int64_t end = net_in((double)minutes * 60);
 	for (;; usleep(200000)) {
 		struct invitation now = { 0 };
 		int rc = invitation_find(v->secret, &now, e);
@@ -93,7 +96,7 @@ static int wait_for_use(struct inviter *i, const struct invitation *v,
 		}
 		if (*stop)
 			return err_set(e, ERR_CANCELLED, "the invitation is taken back");
-		if (!rc || now.until <= (int64_t)time(NULL))
+		if (!rc || now.until <= (int64_t)time(NULL) || clock_now() >= end)
 			return err_set(e, ERR_CANCELLED,
 				       "nobody used the invitation in its time; it is closed");
 		TRY(inviter_again(i, e));
@@ -219,7 +222,7 @@ static int invite(const struct args *o, struct err *e)
 			"On the other machine, within %lld minutes:\n"
 			"  heteroshard worker --join TOKEN\n",
 			(long long)o->minutes);
-		rc = wait_for_use(i, &v, stop, e);
+		rc = wait_for_use(i, &v, o->minutes, stop, e);
 		struct err ignored = { 0 };
 		invitation_close(v.secret, &ignored);
 	}

@@ -269,6 +269,12 @@ struct invitations {
 static int64_t now(void) { return (int64_t)time(NULL); }
 static bool is_open(const struct invitation *v) { return !v->used[0] && v->until > now(); }
 
+/* `invite` looks at used ones for a while. */
+static bool is_of_now(const struct invitation *v)
+{
+	return v->until > now() - 3600 && v->until <= now() + INVITATION_MINUTES * 60;
+}
+
 static int read_invitations(struct invitations *l, struct err *e)
 {
 	struct buf b = BUF_INIT;
@@ -289,8 +295,7 @@ static int read_invitations(struct invitations *l, struct err *e)
 		}
 		v.until = strtoll(word[1], NULL, 10);
 		v.mesh = n == 5;
-		/* `invite` looks at used ones for a while */
-		if (v.until > now() - 3600 && l->n < INVITATIONS_MOST)
+		if (is_of_now(&v) && l->n < INVITATIONS_MOST)
 			l->v[l->n++] = v;
 	}
 	if (b.p)

@@ -18,7 +18,7 @@ struct err;
 struct buf;
 
 enum { PEER_IPV4 = 1, PEER_IPV6 = 2 };
-enum { PEERS_MOST = 1000, INVITATIONS_MOST = 32 };
+enum { PEERS_MOST = 1000, INVITATIONS_MOST = 32, INVITATION_MINUTES = 1440 /* the longest */ };
 
 struct peer {
 	char name[PEER_NAME];
@@ -45,6 +45,8 @@ const struct peer *peer_list_by_key(const struct peer_list *l, const char *key);
 int peer_list_rename(const char *from, const char *to, struct err *e);
 int peer_list_remove(const char *name, struct err *e);
 
+/* One that is good for longer than INVITATION_MINUTES from now was made by another clock: it does
+ * not count. */
 struct invitation {
 	uint8_t secret[TOKEN_SECRET];
 	int64_t until;        /* seconds since 1970 */
