@@ -141,6 +141,10 @@ static void wrong_use(void **state)
 	refused(CALL(NULL, "trian"), 2, "unknown command 'trian', did you mean 'train'?");
 	refused(CALL(NULL, "qqqqqq"), 2, "unknown command 'qqqqqq'");
 	refused(CALL(NULL, "--frobnicate"), 2, "unknown option '--frobnicate'");
+	const char *threads = getenv("OMP_NUM_THREADS");
+	setenv("OMP_NUM_THREADS", "100000", 1);
+	refused(CALL(NULL, "devices"), 2, "OMP_NUM_THREADS asks for 100000 threads: at most 4096");
+	threads ? setenv("OMP_NUM_THREADS", threads, 1) : unsetenv("OMP_NUM_THREADS");
 	refused(CALL(NULL, "help", "tran"), 2, "did you mean 'train'?");
 	refused(CALL(NULL, "devices", "--jsn"), 2, "did you mean '--json'?");
 	refused(CALL(NULL, "devices", "extra"), 2, "one argument too many");

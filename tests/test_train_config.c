@@ -497,6 +497,8 @@ static const struct {
 	  "Apple's Metal is not supported; on a Mac write opencl or cpu; 'heteroshard devices'" },
 	{ LEAST "coordinator: {ip: a, device: rocm}\n",
 	  "'device' of the coordinator is 'rocm', allowed are" },
+	{ LEAST "transport: rdma\n", "'transport' is 'rdma', allowed are: auto, tls, shm, mpi" },
+	{ LEAST "transport: loop\n", "'transport' is 'loop', allowed are: auto, tls, shm, mpi" },
 	{ LEAST "device: quantum\n", "t.yaml: 'device' is 'quantum', allowed are: auto, cpu" },
 	{ CLUSTER(W1 ", {id: 1, ip: c}", ""), "two workers have the id '1'" },
 	{ CLUSTER(W1 ", {id: 2, ip: 10.0.0.2}", ""), "have the same address 10.0.0.2:9999" },

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <omp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -98,6 +99,10 @@ int main(int argc, char **argv)
 					       argv[i]);
 		}
 	}
+	if (omp_get_max_threads() > OS_THREADS_MOST) /* here too: `merge` opens no device */
+		return cli_usage_error("OMP_NUM_THREADS asks for %d threads: at most %d are "
+				       "possible",
+				       omp_get_max_threads(), OS_THREADS_MOST);
 	dev_watch_on_hang(end_hung);
 	signal(SIGABRT, say_work);
 	cli_name_lost_files();

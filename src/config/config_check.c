@@ -447,7 +447,6 @@ static int check_words(const struct config *c, const char *where, struct err *e)
 	const struct {
 		const char *key, *value;
 	} word[] = { { "device", c->device },
-		     { "transport", c->transport },
 		     { "save_minutes", c->save_minutes },
 		     { "visualization_format", c->visualization_format } };
 	for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)

@@ -334,9 +334,10 @@ static const struct opt rows[] = {
 	    "parts in which a group adds up the gradients of its layers, each while the next "
 	    "layers are computed; 0: as many as have 8 MiB, at most 16"),
 
-	SECTION("Cluster", transport, OPT_STR, "auto", "NAME",
-		"links between workers: tls, shm, mpi; auto: mpi under mpirun or srun, else "
-		"shm between processes of one machine and user, and tls"),
+	{ FIELD(transport), .kind = OPT_NAME, .names = &names_transport, .def = "auto",
+	  .section = "Cluster",
+	  .help = "links between workers (auto: mpi under mpirun or srun, else shm between "
+		  "processes of one machine and user, and tls)" },
 	ENUM(wire_dtype, "bfloat16|float32|float16", "bfloat16",
 	     "dtype of activations and gradients on the links"),
 	{ FIELD(peer_timeout), .kind = OPT_FLOAT, .def = "20", .lo = 0, .lo_open = true,

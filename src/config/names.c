@@ -2,6 +2,7 @@
 /* names.c - see names.h. */
 #include "config/names.h"
 
+#include "base/mem.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
@@ -34,6 +35,19 @@ static const char *reduce(size_t i, const char **help_p)
 	}
 	const struct reducer *r = reducer_at(i - 1);
 	return r ? *help_p = r->help, r->name : NULL;
+}
+
+/* Not from net/transport.def: one of its rows is for threads of one process, and mpi stays a name
+ * where the program was built without it. */
+static const char *transport(size_t i, const char **help_p)
+{
+	static const char *const all[][2] = {
+		{ "auto", "mpi, shm or tls, as processes were started and where they are" },
+		{ "tls", "TCP with TLS 1.3" },
+		{ "shm", "shared memory, between processes of one machine and user" },
+		{ "mpi", "under mpirun or srun" },
+	};
+	return i < ARRAY_LEN(all) ? *help_p = all[i][1], all[i][0] : NULL;
 }
 
 static const char *optimizer(size_t i, const char **help_p)
@@ -75,6 +89,7 @@ static const char *family(size_t i, const char **help_p)
 const struct opt_names names_planner = { .at = planner };
 const struct opt_names names_schedule = { .at = schedule };
 const struct opt_names names_reduce = { .at = reduce };
+const struct opt_names names_transport = { .at = transport };
 const struct opt_names names_optimizer = { .at = optimizer,
 					   .aliases = optimizer_aliases,
 					   .keys = optimizer_keys };

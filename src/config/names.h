@@ -7,6 +7,6 @@
 
 /* planner.def; sched.def and "auto"; optim.def; lr.def; model.def; prefer.def and "none" */
 extern const struct opt_names names_planner, names_schedule, names_optimizer, names_curve,
-	names_family, names_reduce, names_prefer;
+	names_family, names_reduce, names_prefer, names_transport;
 
 #endif

@@ -79,6 +79,10 @@ static void cpu_close(struct dev *d)
 static int cpu_open(struct dev *d, int index, struct err *e)
 {
 	(void)index;
+	if (omp_get_max_threads() > OS_THREADS_MOST)
+		return err_set(e, ERR_USAGE,
+			       "%d threads (OMP_NUM_THREADS): at most %d are possible",
+			       omp_get_max_threads(), OS_THREADS_MOST);
 	struct cpu *c = mem_zalloc(sizeof *c);
 	if (!c)
 		return err_nomem(e, sizeof *c, "a device");

@@ -37,6 +37,10 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 	for (size_t i = 0; net_transports[i]; i++)
 		if (strcmp(net_transports[i]->name, transport) == 0)
 			t = net_transports[i];
+	if (!t && !strcmp(transport, "mpi"))
+		return err_set(e, ERR_USAGE,
+			       "this program was built without MPI: build it where pkg-config "
+			       "finds one (mpi-c, ompi-c or mpich)");
 	if (!t)
 		return err_set(e, ERR_USAGE, "no transport is called '%s'; there are: %s",
 			       transport, net_names());
