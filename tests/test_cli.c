@@ -277,6 +277,20 @@ static void info(void **state)
 	expect(&r, 0);
 	assert_non_null(strstr(r.out.p, "safetensors file"));
 	done(&r);
+	/* what merge --adapter-only writes */
+	char out[100];
+	snprintf(out, sizeof out, "%s/adapter.gguf", dir);
+	r = CALL(NULL, "merge", "tests/golden/models/smollm2",
+		 "tests/golden/models/train-lora/init", out, "--adapter-only");
+	expect(&r, 0);
+	done(&r);
+	r = CALL(NULL, "info", "--tensors", out);
+	expect(&r, 0);
+	assert_non_null(strstr(r.out.p, "LoRA adapter (GGUF, for llama.cpp)"));
+	assert_non_null(strstr(r.out.p, "blk.0.attn_q.weight.lora_a"));
+	done(&r);
+	refused(CALL("x", "tokenize", out), 1, "is an adapter for llama.cpp (--lora), not a model");
+	unlink(out);
 	refused(CALL(NULL, "info", "/nowhere"), 1, "/nowhere: there is no such file or folder");
 	refused(CALL(NULL, "info", "/dev/null"), 1, "/dev/null");
 	refused(CALL(NULL, "info", "tests"), 1, "nothing known in this folder");

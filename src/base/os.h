@@ -27,8 +27,8 @@ int os_cores(const char *root, int cores);
 /* The same as a fraction: what a quota of 0.45 pays for counts as that. */
 double os_cores_share(const char *root, double cores);
 
-/* The most threads that may be asked for (OMP_NUM_THREADS, `threads`): OpenMP has data of each on the
- * stack. */
+/* The most threads that may be asked for (OMP_NUM_THREADS, `threads`): OpenMP has data of each on
+ * the stack. */
 #define OS_THREADS_MOST 4096
 
 /* From now on the two above give this process at most so much (with root ""); 0: no limit. */

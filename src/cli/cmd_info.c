@@ -66,7 +66,7 @@ static int describe(const char *path, struct info_rows *list, json_t **o_p, stru
 			return info_safetensors(path, list, o_p, e);
 		if (ends_with(path, ".json"))
 			return info_json(path, o_p, e);
-		return info_model(path, list, o_p, e);
+		return info_gguf_adapter(path, list, o_p) ? 0 : info_model(path, list, o_p, e);
 	}
 	if (exists(path, "trainer_state.json"))
 		return info_checkpoint(path, o_p, e);

@@ -22,6 +22,8 @@ struct info_rows {
 };
 
 int info_model(const char *path, struct info_rows *rows, json_t **o_p, struct err *e);
+/* 1, or 0: the file is none. */
+int info_gguf_adapter(const char *path, struct info_rows *rows, json_t **o_p);
 int info_safetensors(const char *path, struct info_rows *rows, json_t **o_p, struct err *e);
 int info_adapter(const char *dir, struct info_rows *rows, json_t **o_p, struct err *e);
 int info_checkpoint(const char *dir, json_t **o_p, struct err *e);

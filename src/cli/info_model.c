@@ -8,6 +8,7 @@
 #include "data/chat.h"
 #include "data/tokenizer.h"
 #include "file/ggml_blocks.h"
+#include "file/gguf.h"
 #include "file/model_file.h"
 #include "file/safetensors.h"
 #include "model/model.h"
@@ -140,6 +141,60 @@ static json_t *model_row(void *ctx, size_t i)
 }
 
 static void model_close(void *ctx) { model_file_close(ctx); }
+
+static json_t *gguf_row(void *ctx, size_t i)
+{
+	const struct gguf_tensor *t = &((const struct gguf *)ctx)->tensor[i];
+	int64_t shape[4];
+	for (int k = 0; k < t->ndim; k++)
+		shape[k] = t->ne[t->ndim - 1 - k];
+	return tensor_row(t->name, ggml_type_name(t->type), shape, t->ndim, t->bytes);
+}
+
+static void gguf_row_close(void *ctx)
+{
+	gguf_close(ctx);
+	mem_free(ctx);
+}
+
+int info_gguf_adapter(const char *path, struct info_rows *rows, json_t **o_p)
+{
+	struct gguf *g = mem_zalloc(sizeof *g);
+	struct kinds k = { .n = 0 };
+	struct err ignored = { 0 };
+	if (!g || gguf_open(path, g, &ignored) < 0) {
+		mem_free(g);
+		return 0;
+	}
+	if (!gguf_is_adapter(g)) {
+		gguf_row_close(g);
+		return 0;
+	}
+	for (size_t i = 0; i < g->ntensor; i++)
+		kinds_add(&k, ggml_type_name(g->tensor[i].type), g->tensor[i].count,
+			  g->tensor[i].bytes);
+	json_t *o =
+		json_pack("{s:s, s:s}", "kind", "LoRA adapter (GGUF, for llama.cpp)", "path", path);
+	static const char *const key[][2] = { { "general.architecture", "architecture" },
+					      { "adapter.lora.alpha", "lora_alpha" } };
+	for (size_t i = 0; i < ARRAY_LEN(key); i++) {
+		const struct gguf_kv *kv = gguf_find(g, key[i][0]);
+		json_t *v;
+		if (kv && gguf_kv_one(g, kv, &v, &ignored) >= 0)
+			json_object_set_new(o, key[i][1], v);
+	}
+	json_object_set_new(o, "modules", json_integer((json_int_t)(g->ntensor / 2)));
+	json_object_set_new(o, "parameters", json_integer((json_int_t)k.parameters));
+	json_object_set_new(o, "size_bytes", json_integer((json_int_t)k.bytes));
+	json_object_set_new(o, "weights", kinds_json(&k));
+	if (rows)
+		*rows = (struct info_rows){ "tensor_list", g->ntensor, gguf_row, gguf_row_close,
+					    g };
+	else
+		gguf_row_close(g);
+	*o_p = o;
+	return 1;
+}
 
 int info_model(const char *path, struct info_rows *rows, json_t **o_p, struct err *e)
 {

@@ -231,6 +231,12 @@ static int model_open(struct model_file *f, struct err *e)
 	if (!m)
 		return err_nomem(e, sizeof *m, "a model file");
 	TRY(gguf_open(f->path, &m->g, e));
+	if (gguf_is_adapter(&m->g))
+		return err_set(e, ERR_INPUT,
+			       "%s: is an adapter for llama.cpp (--lora), not a model: give the "
+			       "model it was made for, and as the adapter the folder that it was "
+			       "made from",
+			       f->path);
 	TRY(gguf_config(&m->g, &m->arch, &f->config, e));
 	size_t n = 0;
 	for (size_t i = 0; i < m->g.ntensor; i++)

@@ -390,3 +390,15 @@ int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, s
 	*v_p = kv->array ? list : v;
 	return 0;
 }
+
+bool gguf_is_adapter(const struct gguf *g)
+{
+	const struct gguf_kv *kv = gguf_find(g, "general.type");
+	struct err ignored = { 0 };
+	json_t *v;
+	if (!kv || kv->kind != GGUF_STR || gguf_kv_one(g, kv, &v, &ignored) < 0)
+		return false;
+	const bool yes = json_is_string(v) && !strcmp(json_string_value(v), "adapter");
+	json_decref(v);
+	return yes;
+}

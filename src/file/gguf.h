@@ -75,6 +75,8 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL:
 int gguf_kv_json(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);
 /* The same of a pair that is no array. */
 int gguf_kv_one(const struct gguf *g, const struct gguf_kv *kv, json_t **v_p, struct err *e);
+/* Whether it is what llama.cpp's --lora takes: `general.type` is "adapter". */
+bool gguf_is_adapter(const struct gguf *g);
 /* What it takes in memory: up to 88 bytes for each, and its text. */
 uint64_t gguf_kv_memory(const struct gguf_kv *kv);
 
