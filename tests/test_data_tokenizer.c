@@ -286,12 +286,86 @@ static void test_gguf_bytebpe(void **state)
 	assert_int_equal(bad, 0);
 }
 
+/* The ids of a text in a tokenizer.json, as `tokenizers` 0.23 gives them. */
+static void gives(const char *doc, const char *text, const char *want)
+{
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	struct tokens ids = { 0 };
+	struct buf got = BUF_INIT;
+	json_t *j = json_loads(doc, 0, NULL);
+	if (!j || tokenizer_from_json(j, NULL, "test", &t, &e) < 0 ||
+	    tokenizer_encode(t, text, strlen(text), false, false, &ids, &e) < 0)
+		fail_msg("%s: %s", doc, e.msg);
+	for (size_t i = 0; i < ids.n; i++)
+		buf_addf(&got, "%d ", (int)ids.id[i]);
+	if (strcmp(got.p, want))
+		fail_msg("%s: '%s' gives %s, not %s", doc, text, got.p, want);
+	tokens_release(&ids);
+	tokenizer_free(t);
+	buf_release(&got);
+	json_decref(j);
+}
+
+/* Each piece is a token. */
+static void pieces(const char *behavior, const char *invert, const char *regex, const char *text,
+		   const char *want)
+{
+	char doc[1000];
+	snprintf(doc, sizeof doc,
+		 "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"merges\":[],\"vocab\":{"
+		 "\"a\":0,\"-\":1,\"a-\":2,\"-a\":3,\"--\":4,\"aa\":5,\"aa-\":6,\"-aa\":7,"
+		 "\"1\":8,\"1111\":9}},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":"
+		 "[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"%s\","
+		 "\"invert\":%s},{\"type\":\"ByteLevel\",\"use_regex\":false,"
+		 "\"add_prefix_space\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}}",
+		 regex, behavior, invert);
+	gives(doc, text, want);
+}
+
+static void test_pieces(void **state)
+{
+	(void)state;
+	const char text[] = "-a--aa-";
+	pieces("Isolated", "true", "-", text, "1 0 1 1 5 1 ");
+	pieces("Removed", "false", "-", text, "0 5 ");
+	pieces("Removed", "true", "-", text, "1 1 1 1 ");
+	pieces("MergedWithPrevious", "false", "-", text, "1 2 1 6 ");
+	pieces("MergedWithPrevious", "true", "-", text, "3 1 7 1 ");
+	pieces("MergedWithNext", "false", "-", text, "3 1 7 1 ");
+	pieces("MergedWithNext", "true", "-", text, "1 2 1 6 ");
+	pieces("Contiguous", "false", "-", text, "1 0 4 5 1 ");
+	pieces("Contiguous", "true", "-", text, "1 0 4 5 1 ");
+	/* Ruby's syntax: one to three numbers, any times; PCRE2's is possessive */
+	pieces("Isolated", "false", "\\\\p{N}{1,3}+", "1111", "9 ");
+	pieces("Isolated", "false", "a|[^-a]{2}+|-", "1111a", "9 0 ");
+	/* what letters, words and punctuation are for Oniguruma */
+	pieces("Removed", "false", "\\\\wa", "\u2163a-\u24d0a-\u00bda-", "1 1 1 ");
+	pieces("Removed", "false", "1\\\\b", "1\u0301-1--1", "8 1 4 ");
+	pieces("Removed", "false", "[[:punct:]]a", "\u20aca-", "1 ");
+	/* Gemma's: the spaces are marks before it is split at spaces */
+	gives("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<unk>\":0,\"a\":1,"
+	      "\"\xe2\x96\x81\":2,\"\xe2\x96\x81\x61\":3},\"merges\":[[\"\xe2\x96\x81\",\"a\"]]},"
+	      "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+	      "\"content\":\"\xe2\x96\x81\"},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{"
+	      "\"String\":\" \"},\"behavior\":\"MergedWithPrevious\",\"invert\":false},"
+	      "\"decoder\":{\"type\":\"Fuse\"}}",
+	      "a a ", "1 3 2 ");
+	/* a letter that is only an added token, where that is not recognised */
+	gives("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<unk>\":0,"
+	      "\"<0x41>\":1,\"b\":2},\"merges\":[]},\"decoder\":{\"type\":\"Fuse\"},"
+	      "\"added_tokens\":[{\"id\":3,\"content\":\"A\",\"single_word\":true,"
+	      "\"normalized\":false}]}",
+	      "Ab A", "1 2 3 ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_gguf_spm),
 		cmocka_unit_test(test_gguf_bytebpe),
+		cmocka_unit_test(test_pieces),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -110,10 +110,15 @@ static void test_refused(void **state)
 		  "byte 2", ERR_INPUT },
 		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"Sequence\","
 					 "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-					 "\"Contiguous\","
+					 "\"Merged\","
 					 "\"pattern\":{\"Regex\":\"a\"}},{\"type\":\"ByteLevel\"}]}"
 					 ",\"decoder\":{\"type\":\"ByteLevel\"}}",
-		  "'Contiguous'", ERR_UNSUPPORTED },
+		  "'Merged'", ERR_UNSUPPORTED },
+		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"Sequence\","
+					 "\"pretokenizers\":[{\"type\":\"ByteLevel\"},{"
+					 "\"type\":\"Digits\"}]},"
+					 "\"decoder\":{\"type\":\"ByteLevel\"}}",
+		  "('Digits') behind ByteLevel", ERR_UNSUPPORTED },
 		{ "{" BPE("\"a\":0", "") ",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{"
 					 "\"type\":\"WordPiece\"}}",
 		  "'WordPiece'", ERR_UNSUPPORTED },

@@ -50,8 +50,9 @@ int strmap_put(struct strmap *m, const char *key, size_t n, int32_t value, int32
 enum {
 	TOKEN_EXISTS = 1,
 	TOKEN_SPECIAL = 2,
-	TOKEN_ADDED = 4, /* matched in the text before all else */
-	TOKEN_BYTE = 8,  /* <0xNN> of a vocabulary with byte fallback */
+	TOKEN_ADDED = 4,    /* matched in the text before all else */
+	TOKEN_BYTE = 8,     /* <0xNN> of a vocabulary with byte fallback */
+	TOKEN_OUTSIDE = 16, /* added, and not in the model's vocabulary: no text is merged to it */
 };
 
 struct token {
@@ -120,13 +121,22 @@ struct normal_step {
 };
 
 enum split_kind { SPLIT_REGEX, SPLIT_PREFIX_SPACE, SPLIT_METASPACE };
+/* What becomes of a match: the behaviours of Split. */
+enum split_how {
+	SPLIT_ISOLATED,
+	SPLIT_REMOVED,
+	SPLIT_WITH_PREVIOUS,
+	SPLIT_WITH_NEXT,
+	SPLIT_CONTIGUOUS
+};
 enum metaspace_scheme { METASPACE_ALWAYS, METASPACE_FIRST, METASPACE_NEVER };
 
 struct split_step {
 	enum split_kind kind;
-	pcre2_code *code;             /* REGEX */
-	bool drop_matches, drop_gaps; /* REGEX: behaviour Removed, plain or inverted */
-	char mark[8];                 /* METASPACE */
+	pcre2_code *code;   /* REGEX */
+	enum split_how how; /* REGEX */
+	bool invert;        /* REGEX: what lies between matches counts as a match */
+	char mark[8];       /* METASPACE */
 	uint32_t nmark;
 	enum metaspace_scheme scheme;
 	bool split;
@@ -150,6 +160,7 @@ struct tokenizer {
 	size_t nstep;
 	struct split_step split_step[TOKEN_STEPS_MAX];
 	size_t nsplit;
+	bool byte_level; /* the last of them are ByteLevel's */
 	pcre2_general_context *pcre;
 	struct merges merges;
 	int32_t *head, *tail; /* of the post-processor */
@@ -224,7 +235,7 @@ int token_normal_read(struct tokenizer *t, const json_t *normalizer, const char 
 		      struct err *e);
 int token_split_read(struct tokenizer *t, const json_t *pre_tokenizer, const char *where,
 		     struct err *e);
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps,
+int token_split_regex(struct tokenizer *t, const char *pattern, enum split_how how, bool invert,
 		      bool trusted, const char *where, struct err *e);
 extern const char token_gpt2_pattern[];
 bool token_pattern_known(const char *pattern); /* one of the published ones */

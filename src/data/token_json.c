@@ -74,8 +74,10 @@ static int read_added(struct tokenizer *t, const json_t *added, const char *wher
 		TRY(json_opt_bool(v, where, "rstrip", &a.rstrip, e));
 		a.normalized = !a.special;
 		TRY(json_opt_bool(v, where, "normalized", &a.normalized, e));
-		TRY(token_put(t, id, json_string_value(text), json_string_length(text), 0, where,
-			      e));
+		const bool known = strmap_get(&t->by_text, json_string_value(text),
+					      json_string_length(text)) >= 0;
+		TRY(token_put(t, id, json_string_value(text), json_string_length(text),
+			      known ? 0 : TOKEN_OUTSIDE, where, e));
 		a.id = (int32_t)id;
 		TRY(token_added_put(t, &a, e));
 	}

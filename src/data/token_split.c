@@ -23,13 +23,70 @@ enum { PATTERN_MAX = 16384, MATCH_STEPS = 10000000, MATCH_KIB = 65536, WORK_PER_
 #define SPACE                                                                                      \
 	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{"     \
 	"202f}\\x{205f}\\x{3000}"
-#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define CIRCLED "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" CIRCLED
 #define HEX "0-9A-Fa-f"
+
+/* A number of times, at p: {3}, {1,3}. `x{1,3}+` repeats `x{1,3}` in Ruby's syntax and is
+ * possessive in PCRE2's: `(?:x{1,3})+`. The item before it begins at `item` of `out`. Its length in
+ * *n_p. */
+static int times(const char *p, size_t item, size_t *n_p, struct buf *out, const char *where,
+		 struct err *e)
+{
+	const size_t n = 1 + strspn(p + 1, "0123456789,");
+	*n_p = 0;
+	if (n < 2 || p[n] != '}')
+		return 0;
+	*n_p = n + 1;
+	if (p[n + 1] != '+') {
+		buf_add(out, p, n + 1);
+		return 0;
+	}
+	if (item == SIZE_MAX)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: a group with {} and + in a Split pattern is not supported",
+			       where);
+	buf_adds(out, "(?:");
+	TRY(buf_ok(out, e));
+	memmove(out->p + item + 3, out->p + item, out->n - item - 3);
+	memcpy(out->p + item, "(?:", 3);
+	buf_add(out, p, n + 1);
+	buf_addc(out, ')');
+	return 0;
+}
+
+/* [:name:] of n bytes: letters are others in PCRE2, punctuation has symbols in Oniguruma. */
+static int named_class(const char *name, size_t n, struct buf *out, const char *where,
+		       struct err *e)
+{
+	static const char *const same[] = { "digit", "space", "xdigit", "cntrl" };
+	for (size_t i = 0; i < ARRAY_LEN(same); i++)
+		if (n == strlen(same[i]) && !memcmp(name, same[i], n)) {
+			buf_addf(out, "[:%s:]", same[i]);
+			return 0;
+		}
+	if (n != 5 || memcmp(name, "punct", n))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the class [:%.*s:] of a Split pattern is not supported", where,
+			       n < 20 ? (int)n : 20, name);
+	buf_adds(out, "\\p{P}\\p{S}");
+	return 0;
+}
 
 static int translate(const char *p, struct buf *out, const char *where, struct err *e)
 {
 	bool in_class = false;
+	size_t item = SIZE_MAX; /* where the last one begins; unknown for a group */
 	for (; *p; p++) {
+		size_t n = 0;
+		if (!in_class && *p == '{')
+			TRY(times(p, item, &n, out, where, e));
+		if (n) {
+			p += n - 1;
+			continue;
+		}
+		if (!in_class && !strchr("*+?", *p))
+			item = *p == ')' ? SIZE_MAX : out->n;
 		if (*p == '\\' && p[1]) {
 			char c = *++p;
 			const char *set = c == 's' || c == 'S'   ? SPACE
@@ -51,8 +108,19 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 					where, c);
 			else if (set && !in_class)
 				buf_addf(out, negated ? "[^%s]" : "[%s]", set);
+			else if (c == 'b' && !in_class)
+				buf_adds(out, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD
+					      "])(?=[" WORD "]))");
+			else if (c == 'B' && !in_class)
+				buf_adds(out, "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD
+					      "])(?![" WORD "]))");
 			else
 				buf_addf(out, "\\%c", c);
+			if ((c == 'p' || c == 'P') && p[1] == '{' && strchr(p, '}')) {
+				n = strcspn(p, "}"); /* with its name */
+				buf_add(out, p + 1, n);
+				p += n;
+			}
 			continue;
 		}
 		if (in_class && ((*p == '[' && p[1] != ':') || (*p == '&' && p[1] == '&')))
@@ -60,16 +128,18 @@ static int translate(const char *p, struct buf *out, const char *where, struct e
 				e, ERR_UNSUPPORTED,
 				"%s: a class inside a class of a Split pattern is not supported",
 				where);
-		buf_addc(out, *p);
 		if (in_class && *p == '[') { /* [:name:] */
 			const char *end = strstr(p, ":]");
 			if (!end)
 				return err_set(e, ERR_INPUT,
 					       "%s: the Split pattern has an unfinished class",
 					       where);
-			buf_add(out, p + 1, (size_t)(end + 1 - p));
+			TRY(named_class(p + 2, (size_t)(end - p) - 2, out, where, e));
 			p = end + 1;
-		} else if (in_class && *p == ']') {
+			continue;
+		}
+		buf_addc(out, *p);
+		if (in_class && *p == ']') {
 			in_class = false;
 		} else if (!in_class && *p == '[') {
 			in_class = true;
@@ -92,12 +162,10 @@ static int add_split_step(struct tokenizer *t, const struct split_step *s, const
 	return 0;
 }
 
-int token_split_regex(struct tokenizer *t, const char *pattern, bool drop_matches, bool drop_gaps,
+int token_split_regex(struct tokenizer *t, const char *pattern, enum split_how how, bool invert,
 		      bool trusted, const char *where, struct err *e)
 {
-	struct split_step s = { .kind = SPLIT_REGEX,
-				.drop_matches = drop_matches,
-				.drop_gaps = drop_gaps };
+	struct split_step s = { .kind = SPLIT_REGEX, .how = how, .invert = invert };
 	struct buf b = BUF_INIT;
 	pcre2_compile_context *c = NULL;
 	int code, rc = 0;
@@ -161,8 +229,12 @@ static int read_split(struct tokenizer *t, const json_t *o, const char *where, s
 	TRY(json_opt_bool(o, where, "invert", &invert, e));
 	TRY(json_opt_str(pattern, where, "Regex", &regex, e));
 	TRY(json_opt_str(pattern, where, "String", &string, e));
-	bool removed = !strcmp(behavior, "Removed");
-	if (!removed && strcmp(behavior, "Isolated"))
+	static const char *const names[] = { "Isolated", "Removed", "MergedWithPrevious",
+					     "MergedWithNext", "Contiguous" };
+	size_t how = 0;
+	while (how < ARRAY_LEN(names) && strcmp(behavior, names[how]))
+		how++;
+	if (how == ARRAY_LEN(names))
 		return err_set(
 			e, ERR_UNSUPPORTED,
 			"%s: the pre-tokenizer Split with the behavior '%.64s' is not supported",
@@ -172,13 +244,12 @@ static int read_split(struct tokenizer *t, const json_t *o, const char *where, s
 			       "%s: the pre-tokenizer Split needs a pattern (Regex or String)",
 			       where);
 	if (regex)
-		return token_split_regex(t, regex, removed && !invert, removed && invert,
+		return token_split_regex(t, regex, (enum split_how)how, invert,
 					 token_pattern_known(regex), where, e);
 	struct buf b = BUF_INIT;
 	int rc = quoted(string, &b, e);
 	if (rc == 0)
-		rc = token_split_regex(t, b.p, removed && !invert, removed && invert, true, where,
-				       e);
+		rc = token_split_regex(t, b.p, (enum split_how)how, invert, true, where, e);
 	buf_release(&b);
 	return rc;
 }
@@ -231,6 +302,10 @@ static int read_pretokenizer(struct tokenizer *t, const json_t *o, const char *w
 			TRY(read_pretokenizer(t, item, where, depth + 1, e));
 		return 0;
 	}
+	if (t->byte_level) /* it would see the characters that stand for bytes */
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: a pre-tokenizer ('%.64s') behind ByteLevel is not supported",
+			       where, type);
 	if (!strcmp(type, "Split"))
 		return read_split(t, o, where, e);
 	if (!strcmp(type, "Metaspace"))
@@ -238,18 +313,19 @@ static int read_pretokenizer(struct tokenizer *t, const json_t *o, const char *w
 	if (!strcmp(type, "Digits")) {
 		bool each = false;
 		TRY(json_opt_bool(o, where, "individual_digits", &each, e));
-		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", false, false, true, where,
-					 e);
+		return token_split_regex(t, each ? "\\p{N}" : "\\p{N}+", SPLIT_ISOLATED, false,
+					 true, where, e);
 	}
 	if (!strcmp(type, "ByteLevel")) {
 		bool prefix = true, regex = true;
+		t->byte_level = true;
 		TRY(json_opt_bool(o, where, "add_prefix_space", &prefix, e));
 		TRY(json_opt_bool(o, where, "use_regex", &regex, e));
 		if (prefix)
 			TRY(add_split_step(t, &(struct split_step){ .kind = SPLIT_PREFIX_SPACE },
 					   where, e));
-		return regex ? token_split_regex(t, token_gpt2_pattern, false, false, true, where,
-						 e)
+		return regex ? token_split_regex(t, token_gpt2_pattern, SPLIT_ISOLATED, false, true,
+						 where, e)
 			     : 0;
 	}
 	return err_set(e, ERR_UNSUPPORTED, "%s: the pre-tokenizer '%.64s' is not supported", where,
@@ -321,9 +397,44 @@ static int next_match(struct token_run *s, const struct split_step *st, const ch
 	return 1;
 }
 
+/* What has been read and may still grow, as NormalizedString::split() of `tokenizers` has it. */
+struct piece {
+	size_t begin, end;
+	bool match, any;
+};
+
+static int emit_piece(struct token_run *s, size_t k, const char *text, bool start,
+		      const struct piece *p)
+{
+	if (!p->any || p->begin == p->end || (s->t->split_step[k].how == SPLIT_REMOVED && p->match))
+		return 0;
+	return token_split(s, k + 1, text + p->begin, p->end - p->begin, start && !p->begin);
+}
+
+/* The match or the gap behind piece *p: joined to it, or *p goes on and `next` takes its place. */
+static int put_piece(struct token_run *s, size_t k, const char *text, bool start, struct piece *p,
+		     struct piece next)
+{
+	const struct split_step *st = &s->t->split_step[k];
+	next.match = next.match != st->invert;
+	const bool join = st->how == SPLIT_WITH_PREVIOUS ? next.match && !p->match
+			  : st->how == SPLIT_WITH_NEXT   ? p->match && !next.match
+			  : st->how == SPLIT_CONTIGUOUS  ? p->match == next.match
+							 : false;
+	if (p->any && join) {
+		p->end = next.end;
+		p->match = next.match;
+		return 0;
+	}
+	const struct piece old = *p;
+	*p = next;
+	return emit_piece(s, k, text, start, &old);
+}
+
 static int split_regex(struct token_run *s, size_t k, const char *text, size_t n, bool start)
 {
 	const struct split_step *st = &s->t->split_step[k];
+	struct piece p = { 0 };
 	size_t done = 0, from = 0; /* the text before `done` has been divided */
 	uint32_t options = 0;
 	while (from <= n) {
@@ -343,16 +454,16 @@ static int split_regex(struct token_run *s, size_t k, const char *text, size_t n
 			options = 0;
 			continue;
 		}
-		if (begin > done && !st->drop_gaps)
-			TRY(token_split(s, k + 1, text + done, begin - done, start && !done));
-		if (end > begin && !st->drop_matches)
-			TRY(token_split(s, k + 1, text + begin, end - begin, start && !begin));
+		if (begin > done)
+			TRY(put_piece(s, k, text, start, &p,
+				      (struct piece){ done, begin, false, true }));
+		TRY(put_piece(s, k, text, start, &p, (struct piece){ begin, end, true, true }));
 		done = from = end;
 		options = end == begin ? PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED : 0;
 	}
-	if (n > done && !st->drop_gaps)
-		TRY(token_split(s, k + 1, text + done, n - done, start && !done));
-	return 0;
+	if (n > done)
+		TRY(put_piece(s, k, text, start, &p, (struct piece){ done, n, false, true }));
+	return emit_piece(s, k, text, start, &p);
 }
 
 static int split_metaspace(struct token_run *s, size_t k, const char *text, size_t n, bool start)

@@ -110,7 +110,7 @@ static int bytebpe_from_gguf(struct tokenizer *t, const json_t *kv, const char *
 	const struct token_pre *pre;
 	TRY(token_pre_find(kv, where, &pre, e));
 	for (size_t i = 0; i < 4 && pre->pattern[i]; i++)
-		TRY(token_split_regex(t, pre->pattern[i], false, false, true, where, e));
+		TRY(token_split_regex(t, pre->pattern[i], SPLIT_ISOLATED, false, true, where, e));
 	if (pre->nfc)
 		t->step[t->nstep++] = (struct normal_step){ .kind = NORMAL_NFC };
 	t->ignore_merges = pre->ignore_merges;

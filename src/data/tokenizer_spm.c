@@ -268,7 +268,7 @@ static int emit_bytes(struct token_run *s, const char *text, size_t n)
 static int32_t char_id(const struct tokenizer *t, const char *text, size_t n)
 {
 	int32_t id = strmap_get(&t->by_text, text, n);
-	return id >= 0 && t->tok[id].flags & TOKEN_SPECIAL ? -1 : id;
+	return id >= 0 && t->tok[id].flags & (TOKEN_SPECIAL | TOKEN_OUTSIDE) ? -1 : id;
 }
 
 /* With scores, symbols that are no token take part in merging and become bytes at the end. */
