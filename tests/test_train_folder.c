@@ -273,6 +273,9 @@ static void what_did_nothing_is_begun_again(void **state)
 	assert_true(dir_make(at(&t, "early"), &e) >= 0);
 	put(at(&t, "early/run.json"), "{}");
 	put(at(&t, "early/metrics.jsonl"), "{\"step\": 0, \"val_loss\": 3.5}\n");
+	/* killed while a snapshot came, before the first checkpoint */
+	assert_true(dir_make(at(&t, "early/checkpoints/incoming.tmp"), &e) >= 0);
+	put(at(&t, "early/checkpoints/incoming.tmp/model.safetensors"), "begun");
 	works(&t, "early", NULL, WITH("max_steps=1"));
 	assert_true(dir_make(at(&t, "late"), &e) >= 0);
 	put(at(&t, "late/run.json"), "{}");

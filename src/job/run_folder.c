@@ -78,6 +78,7 @@ static const char *const run_files[] = {
 	"wandb/offline-run-*/run-*.wandb",
 	"checkpoints",
 	"checkpoints/latest.json",
+	"checkpoints/incoming",
 	"checkpoints/step-*",
 	"checkpoints/step-*/*_config.json",
 	"checkpoints/step-*/*.safetensors",
