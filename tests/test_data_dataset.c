@@ -236,6 +236,8 @@ static void roles(void **state)
 	buf_release(&got);
 }
 
+#define ONE "{\"text\":\"one [\\\"{\","
+#define TWO "{\"text\":\"two\\\\\","
 #define A "{\"text\":\"one [\\\"{\"}"
 #define B "{\"text\":\"two\\\\\"}"
 #define C "{\"text\":\"three\"}"
@@ -257,6 +259,10 @@ static void forms(void **state)
 		"] , \"note\": {\"data\":[1]} }\n",
 		"{\n  \"info\": {\"data\": [1, 2], \"x\": \"}\"},\n  \"data\": [" A ",\n" B "," C
 		"],\n\"end\": null\n}\n",
+		/* as Python and pandas write them; a list `data` in each line */
+		ONE "\"x\":NaN}\n" TWO "\"x\":[-Infinity,\"NaN\"]}\n" C,
+		ONE "\"x\":18446744073709551615}\n" TWO "\"x\":[-12345678901234567890,1]}\n" C,
+		ONE "\"data\":[\"a\"]}\n" TWO "\"data\":[]}\n\n" C,
 	};
 	struct dataset_options o = options();
 	uint64_t digest = 0;

@@ -145,7 +145,7 @@ static void kinds(void **state)
 		  "u:q|a:[y|]-" },
 		{ { .type = "fake.ultra", .field[FIELD_LABEL] = "ok" },
 		  PREFER_SINGLE,
-		  "{'prompt':'q','completion':'y','ok':0}",
+		  "{'prompt':'q','completion':'y','ok':0.0}",
 		  "u:q|a:[y|]-" },
 	};
 	struct buf b = BUF_INIT;

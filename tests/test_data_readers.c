@@ -29,7 +29,7 @@ static const char *const files[] = {
 	"nested.parquet",     "nested-v2.parquet",    "empty.parquet",
 	"long.parquet",       "other.parquet",        "table.csv",
 	"table.tsv",          "lines.jsonl.gz",       "lines.jsonl.zst",
-	"tools-text.parquet", "tools-nested.parquet",
+	"tools-text.parquet", "tools-nested.parquet", "numbers.parquet",
 };
 
 /* Rows that are the same; -1 when one is not. */
@@ -48,8 +48,7 @@ static int compare(const char *name)
 		fail_msg("%s", e.msg);
 	while ((rc = records_next(r, &rec, &e)) > 0) {
 		assert_non_null(fgets(line, sizeof line, f));
-		json_t *a = json_loadb(rec.text, rec.n, JSON_DECODE_INT_AS_REAL, NULL),
-		       *b = json_loads(line, JSON_DECODE_INT_AS_REAL, NULL);
+		json_t *a = json_loadb(rec.text, rec.n, 0, NULL), *b = json_loads(line, 0, NULL);
 		if (!a || !b || !json_equal(a, b))
 			fail_msg("%s, row %d:\n  %.*s\n  %s", name, rows, (int)rec.n, rec.text,
 				 line);
@@ -143,6 +142,9 @@ static void test_refused(void **state)
 	refuse("a.csv", "a,\"b\"x\n1,2\n", "a.csv:1: there is text behind the closing quote");
 	refuse("a.csv", "\na,b,a\n1,2,3\n", "a.csv:2: two columns have the name \"a\"");
 	refuse("a.csv", "a;b\n1;2\n", "a.csv:1: the columns are separated by semicolons");
+	refuse("a.csv", "a,b\n1,2\ncaf\xe9,3\n",
+	       "a.csv:3: not UTF-8: byte 0xe9 at byte 4 of the row");
+	refuse("a.csv", "caf\xe9,b\n1,2\n", "a.csv:1: not UTF-8");
 	refuse("a.parquet", "PAR1xxxxPAR1", "a.parquet");
 	refuse("a.parquet", "PAR1", "too short");
 	refuse("a.parquet", "PAR1\x15\x02\x19\x2cxxxxPAR1",

@@ -5,6 +5,7 @@ that src/data/parquet.h reads, a table, packed JSONL, and beside each what Pytho
 (NAME.want, a JSON object a line). Needs pyarrow (and its zstd).
 
     readers.py          all
+    readers.py numbers  numbers.parquet only
     readers.py tools    tools*.parquet only: conversations with tools and calls, and beside each the
                         same records as JSONL, where a turn has no key that it does not need"""
 
@@ -121,8 +122,21 @@ def tools_files():
             f.writelines(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
 
 
+def numbers():
+    """Whole floats stay floats, numbers without a sign are not negative."""
+    kinds = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.int8()]
+    data = {str(k): pa.array([0, 2 ** (k.bit_width - 1) - 1, 7], k) for k in kinds}
+    data["most"] = pa.array([2**32 - 1, 0, 2**31], pa.uint32())
+    data["f32"] = pa.array([1.0, -0.0, 0.1], pa.float32())
+    data["f64"] = pa.array([1.0, -3.0, 1e22], pa.float64())
+    parquet("numbers", pa.table(data))
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
+    if sys.argv[1:] == ["numbers"]:
+        return numbers()
+    numbers()
     tools_files()
     if sys.argv[1:] == ["tools"]:
         return

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "data/token.h"
 
 #include <string.h>
 
@@ -113,6 +114,12 @@ int csv_row(struct csv *c, const char *p, size_t n, struct err *e)
 		n--;
 	if (n && p[n - 1] == '\r')
 		n--;
+	const size_t good = utf8_valid(p, n);
+	if (good < n)
+		return err_set(e, ERR_INPUT,
+			       "not UTF-8: byte 0x%02x at byte %zu of the row; save the table as "
+			       "UTF-8",
+			       (uint8_t)p[good], good + 1);
 	int rc = c->columns ? record(c, p, n, &text, e) : names(c, p, n, &text, e);
 	buf_release(&text);
 	return rc;

@@ -211,14 +211,8 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 		*split_p = kind->split;
 		return kind->plain(x, r->text, r->n, e);
 	}
-	json_error_t je;
-	TRY(json_check_memory(r->text, r->n, "a record", JSON_MEMORY, e));
-	json_t *doc = json_loadb(r->text, r->n,
-				 JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	if (!doc) {
-		*line_p = je.line > 0 ? (uint64_t)je.line : 1;
-		return err_set(e, ERR_INPUT, "not valid JSON: %s (column %d)", je.text, je.column);
-	}
+	json_t *doc;
+	TRY(fields_parse(r->text, r->n, &doc, line_p, e));
 	int rc;
 	if (form == RECORDS_PARQUET)
 		fields_drop_nulls(doc);

@@ -46,7 +46,8 @@ struct node {
 	size_t next;   /* behind it, of those beside it; 0: none */
 	size_t nleaf;  /* leaves at and below it */
 	unsigned rep, def;
-	bool list, text, shown; /* shown: a leaf that is read */
+	bool list, text, natural,
+		shown; /* natural: no negative numbers; shown: a leaf that is read */
 };
 
 struct chunk {
@@ -96,6 +97,17 @@ static int set_name(struct node *n, const uint8_t *p, size_t len, struct err *e)
 	return n->name ? 0 : err_nomem(e, len, "a column's name");
 }
 
+/* IntType: bits and sign. */
+static void integer(struct thrift *t, struct node *n)
+{
+	struct thrift_field f = { 0, TH_STOP };
+	while (thrift_next(t, &f)) {
+		n->natural = n->natural || (f.id == 2 && f.type == TH_FALSE);
+		if (f.type != TH_TRUE && f.type != TH_FALSE)
+			thrift_skip(t, f.type);
+	}
+}
+
 /* LogicalType is a union: its only field says which. */
 static void logical(struct thrift *t, struct node *n)
 {
@@ -103,7 +115,10 @@ static void logical(struct thrift *t, struct node *n)
 	while (thrift_next(t, &f)) {
 		n->text = n->text || f.id == 1 || f.id == 4 || f.id == 11 || f.id == 12;
 		n->list = n->list || f.id == 3;
-		thrift_skip(t, f.type);
+		if (f.id == 10 && f.type == TH_STRUCT)
+			integer(t, n);
+		else
+			thrift_skip(t, f.type);
 	}
 }
 
@@ -124,6 +139,7 @@ static int schema_element(struct parquet *p, struct thrift *t, struct err *e)
 			else if (f.id == 6) {
 				n.text = n.text || v == 0 || v == 4 || v == 19;
 				n.list = n.list || v == 3;
+				n.natural = n.natural || (v >= 11 && v <= 14);
 				decimal = v == 5;
 			}
 		} else if (f.id == 4 && f.type == TH_BINARY) {
@@ -437,8 +453,18 @@ static int skip_missing(struct parquet *p, const struct node *n, struct err *e)
 	return 0;
 }
 
+/* A float stays one where it is whole: 1.0. */
+static void put_real(struct buf *b, double d)
+{
+	const size_t at = b->n;
+	json_number(b, d);
+	if (!b->failed && !strpbrk(b->p + at, ".en"))
+		buf_adds(b, ".0");
+}
+
 static int put_leaf(struct parquet *p, struct leaf *l, struct err *e)
 {
+	const struct node *n = &p->node[l->node];
 	struct pq_column *c = &l->c;
 	if (!more(l) || c->def[l->at] != c->max_def || l->value >= c->nv)
 		return damaged(e, "columns do not belong together");
@@ -451,7 +477,13 @@ static int put_leaf(struct parquet *p, struct leaf *l, struct err *e)
 		buf_adds(&p->row, v ? "true" : "false");
 	} else if (c->type == PQ_FLOAT || c->type == PQ_DOUBLE) {
 		memcpy(&d, &v, sizeof d);
-		json_number(&p->row, d);
+		put_real(&p->row, d);
+	} else if (n->natural) {
+		v &= c->type == PQ_INT32 ? UINT32_MAX : UINT64_MAX;
+		if (v > INT64_MAX) /* our JSON has none so large */
+			put_real(&p->row, (double)v);
+		else
+			buf_addf(&p->row, "%llu", (unsigned long long)v);
 	} else {
 		buf_addf(&p->row, "%lld", (long long)v);
 	}

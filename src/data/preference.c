@@ -205,8 +205,8 @@ static int read_label(const json_t *rec, bool *good_p, struct err *e)
 	const json_t *v = json_object_get(rec, "label");
 	if (json_is_boolean(v))
 		*good_p = json_is_true(v);
-	else if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= 1)
-		*good_p = json_integer_value(v);
+	else if (json_is_number(v) && (json_number_value(v) == 0 || json_number_value(v) == 1))
+		*good_p = json_number_value(v) == 1;
 	else if (json_is_string(v) && !strcasecmp(json_string_value(v), "true"))
 		*good_p = true;
 	else if (json_is_string(v) && !strcasecmp(json_string_value(v), "false"))

@@ -248,19 +248,32 @@ static void look_at_line(const char *s, size_t n, bool *closes_p, bool *data_p)
 	}
 }
 
-/* The file begins with an object: JSONL when the object ends on its line, or is damaged in a way
- * that pretty-printed JSON never is; else a document. */
+/* Whether another object begins behind the first n bytes. */
+static int object_follows(struct records *r, size_t n, bool *yes_p, struct err *e)
+{
+	int rc;
+	while ((rc = ensure(r, n + 1, e)) > 0 && is_space(r->p[r->pos + n]))
+		n++;
+	*yes_p = rc > 0 && r->p[r->pos + n] == '{';
+	return rc;
+}
+
+/* The file begins with an object: JSONL when the object ends on its line and has no list `data`, or
+ * another follows, or it is damaged in a way that pretty-printed JSON never is; else a document. */
 static int recognise_object(struct records *r, struct err *e)
 {
 	size_t n, nl;
-	bool closes, data;
+	bool closes, data, more = false;
 	TRY(line_length(r, &n, &nl, e));
 	const char *s = r->p + r->pos;
 	look_at_line(s, n, &closes, &data);
+	if (closes && data)
+		TRY(object_follows(r, n, &more, e));
+	s = r->p + r->pos;
 	while (n && is_space(s[n - 1]))
 		n--;
 	bool goes_on = !closes && nl && n && strchr("{[,:", s[n - 1]);
-	r->form = data || goes_on ? RECORDS_LIST : RECORDS_LINES;
+	r->form = (data && !more) || goes_on ? RECORDS_LIST : RECORDS_LINES;
 	r->in_object = r->form == RECORDS_LIST;
 	return 0;
 }
