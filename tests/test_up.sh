@@ -226,6 +226,22 @@ run up cluster.yaml && grep -q '^box3: started' "$tmp/out" && run peers &&
 check "up lets it join anew"
 run down
 
+# ---- several times at once, on a machine that is slow between looking and starting ----
+printf '#!/bin/sh\nsleep 1\nexec /bin/mkdir "$@"\n' >"$tmp/b/bin/mkdir"
+chmod 755 "$tmp/b/bin/mkdir"
+ups=()
+for k in 1 2 3; do
+	begin "$tmp/up$k" c env PATH="$cpath" timeout 60 "$hs" up cluster.yaml box2
+	ups+=($!)
+done
+wait "${ups[@]}" && [ "$(cat "$tmp"/up? | grep -c '^box2: started')" = 1 ] &&
+	[ "$(cat "$tmp"/up? | grep -c '^box2: runs already$')" = 2 ] &&
+	[ "$(for p in $(ip netns pids "$net-b"); do tr '\0' ' ' <"/proc/$p/cmdline"; echo; done |
+		grep -c 'heteroshard worker ')" = 1 ]
+check "up three times at once starts one worker"
+rm "$tmp/b/bin/mkdir"
+run down
+
 # ---- two workers of one machine ----
 cat >"$tmp/c/two.yaml" <<END
 $(cat "$tmp/c/job.yaml")

@@ -139,13 +139,27 @@ static void begin(struct buf *s)
 {
 	buf_adds(s, "if [ -n \"$pid\" ]; then echo \"running $pid\"; exit 0; fi\n"
 		    "if [ -z \"$hs\" ]; then echo 'the program is not there' >&2; exit 1; fi\n"
-		    "mkdir -p \"$dir\" && cd \"$dir\" || exit 1\n");
+		    "mkdir -p \"$dir\" && cd \"$dir\" || exit 1\n"
+		    /* two of these at once: one after the other, at most 20 s */
+		    "k=0\n"
+		    "until (set -C; echo $$ >starting) 2>/dev/null; do\n"
+		    "	who=\n"
+		    "	read -r who 2>/dev/null <starting || :\n"
+		    "	[ -z \"$who\" ] || kill -0 \"$who\" 2>/dev/null || rm -f starting\n"
+		    "	[ $k -lt 200 ] || rm -f starting\n"
+		    "	sleep 0.1\n"
+		    "	k=$((k + 1))\n"
+		    "done\n"
+		    "trap 'rm -f \"$dir/starting\"' EXIT\n"
+		    "[ ! -r pid ] || read -r pid <pid || :\n"
+		    "[ -z \"$pid\" ] || alive \"$pid\" || pid=\n"
+		    "if [ -n \"$pid\" ]; then echo \"running $pid\"; exit 0; fi\n");
 }
 
 void fleet_sh_serve(struct buf *s, const struct config_worker *w, int key, const char *token)
 {
 	if (token) /* a worker that runs there was removed from the peers here */
-		buf_adds(s, "[ -z \"$pid\" ] || kill \"$pid\"\npid=\n");
+		buf_adds(s, "[ -z \"$pid\" ] || { kill \"$pid\"; rm -f \"$dir/pid\"; }\npid=\n");
 	begin(s);
 	if (key < 2)
 		buf_adds(s, "export XDG_CONFIG_HOME=\"$dir/config\"\n"
