@@ -41,6 +41,16 @@ visualize: false
 overwrite_output_dir: true
 END
 
+# ---- plan, of jobs that do not say 'profile' ----
+grep -v '^profile' "$tmp/job.yaml" >"$tmp/measured.yaml"
+cat "$tmp/measured.yaml" - >"$tmp/two.yaml" <<END
+coordinator: {ip: 127.0.0.1}
+workers: [{id: w, ip: 127.0.0.1, device: cpu}]
+shard_plan: [{id: w, start: 0, end: 1}, {id: local, start: 1, end: 3}]
+END
+works "plan measures and explains" "limits the job" plan measured.yaml output_dir=planned
+works "plan of a shard_plan predicts it" "planner manual" plan two.yaml output_dir=planned2
+
 # ---- a hetero_config.json ----
 lan() { # lan MORE-OF-THE-WORKER
 	cat >"$tmp/hetero_config.json" <<END

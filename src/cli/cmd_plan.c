@@ -249,7 +249,8 @@ static int get_profile(const struct args *a, struct question *j, char *const *pr
 		return err_set(e, ERR_USAGE,
 			       "a profile is needed: heteroshard plan --profile FILE, a "
 			       "configuration to measure for, or a description (--cluster FILE)");
-	if (!file && strcmp(j->config->profile, "auto") && strcmp(j->config->profile, "none"))
+	if (!file && j->config->profile && strcmp(j->config->profile, "auto") &&
+	    strcmp(j->config->profile, "none"))
 		file = j->config->profile;
 	if (file)
 		return profile_read_file(&j->p.profile, file, e);

@@ -299,7 +299,8 @@ static const struct opt rows[] = {
 	STR(profile, NULL, "FILE",
 	    "profile.json to plan with; auto: devices and links are measured; none: nothing is "
 	    "measured or predicted, and the layers are divided evenly unless plan or shard_plan is "
-	    "given; not given: auto, with a shard_plan none"),
+	    "given; not given: auto, with a shard_plan none ('heteroshard plan' measures then "
+	    "too)"),
 	NAME(planner, &names_planner, "best", "who makes the plan"),
 	NUM(memory_reserve, "0.5", 0, 1e6, "GiB that stay free on every device"),
 	NAME(schedule, &names_schedule, "auto", "order of forward and backward passes"),
