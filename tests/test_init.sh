@@ -39,7 +39,7 @@ cp cluster.yaml was
 refuses "cluster.yaml is there already, and is not changed: name another file" \
 	--model "$golden/smollm2" --data "it's data.jsonl" && cmp -s was cluster.yaml
 check "it never writes over a file"
-refuses "the data is missing" --model "$golden/smollm2" x.yaml
+refuses "the data is missing: give --data PATH" --model "$golden/smollm2" x.yaml
 check "data that was not named"
 refuses "there is no file or folder nothing" --model nothing --data d x.yaml
 check "a model that is not there"

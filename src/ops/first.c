@@ -39,8 +39,8 @@ static int check_there(const char *what, const char *path, struct err *e)
 {
 	if (!path[0])
 		return err_set(e, ERR_USAGE,
-			       "init: %s is missing: give its option, or answer on a terminal",
-			       what);
+			       "init: %s is missing: give --%s PATH, or answer on a terminal", what,
+			       what + strlen("the "));
 	if (strpbrk(path, "\n\r"))
 		return err_set(e, ERR_USAGE, "init: %s has a line break", what);
 	if (access(path, F_OK) == 0 || is_hub_name(path))
