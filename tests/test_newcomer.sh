@@ -51,6 +51,20 @@ END
 works "plan measures and explains" "limits the job" plan measured.yaml output_dir=planned
 works "plan of a shard_plan predicts it" "planner manual" plan two.yaml output_dir=planned2
 
+# ---- a model and data by name, of what the cache of a hub has ----
+commit=0123456789abcdef0123456789abcdef01234567
+for what in models--me--tiny datasets--me--data; do
+	mkdir -p "$tmp/hub/$what/refs" "$tmp/hub/$what/snapshots/$commit"
+	printf %s $commit >"$tmp/hub/$what/refs/main"
+done
+cp "$golden"/smollm2/* "$tmp/hub/models--me--tiny/snapshots/$commit"
+cp "$tmp/data.jsonl" "$tmp/hub/datasets--me--data/snapshots/$commit"
+export HF_HUB_OFFLINE=1 HF_HUB_CACHE=$tmp/hub
+works "tokenize takes a name" "0" tokenize me/tiny --count
+works "merge takes a name" "named" merge me/tiny "$golden/train-lora/init" named
+works "eval takes names of both" "perplexity" eval me/tiny --data me/data --sequence-len 32
+unset HF_HUB_OFFLINE HF_HUB_CACHE
+
 # ---- a hetero_config.json ----
 lan() { # lan MORE-OF-THE-WORKER
 	cat >"$tmp/hetero_config.json" <<END

@@ -214,6 +214,8 @@ int cmd_eval(int argc, char **argv)
 		o.model.model = argv[1];
 		o.model.need_tokenizer = true;
 		int rc = cli_fetch_model(&o.model.model, &a, &e);
+		if (rc >= 0 && o.data)
+			rc = cli_fetch_data(&o.data, &a, &e);
 		status = rc < 0 || run(&o, &e) < 0 ? cli_fail(&e) : 0;
 	}
 	arena_release(&a);

@@ -26,16 +26,14 @@ static const struct opt rows[] = {
 
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard fetch [--dataset] [--endpoint URL] OWNER/NAME[@REVISION][:FILE]",
-	.about =
-		"Fetches a model (configuration, tokenizer, safetensors), a data set, or one file "
-		"of them into the\n"
-		"cache that Python's huggingface_hub uses too, and prints where it is. What is "
-		"there "
-		"already is not\n"
-		"fetched again. train, generate and the others do the same for names that are no "
-		"files here.\n"
-		"HF_ENDPOINT names the server; HF_TOKEN, HF_HOME and HF_HUB_OFFLINE mean what they "
-		"mean there.",
+	.about = "Fetches a model (configuration, tokenizer, safetensors), a data set, or one file "
+		 "of them into the\n"
+		 "cache that Python's huggingface_hub uses too, and prints where it is. What is "
+		 "there already is not\n"
+		 "fetched again. train, plan, generate, eval, merge and tokenize do the same for "
+		 "names that are no files\n"
+		 "here. HF_ENDPOINT names the server; HF_TOKEN, HF_HOME and HF_HUB_OFFLINE mean "
+		 "what they mean there.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 	.example = "  heteroshard fetch HuggingFaceTB/SmolLM2-135M-Instruct\n"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_merge.c - `heteroshard merge MODEL ADAPTER OUT`: full weights from a model and an adapter. */
 #include "cli/cli.h"
+#include "cli/hub_names.h"
 
 #include "base/mem.h"
 #include "report/progress.h"
@@ -83,7 +84,7 @@ static bool is_gguf(const char *path)
 	return n > 5 && !strcmp(path + n - 5, ".gguf");
 }
 
-static int run(const struct args *o, bool typed, char **pos, struct err *e)
+static int run(const struct args *o, bool typed, const char *const pos[3], struct err *e)
 {
 	const bool gguf = is_gguf(pos[2]);
 	const int type = typed ? o->type : gguf ? 1 : 0;
@@ -120,7 +121,9 @@ int cmd_merge(int argc, char **argv)
 	struct err e = { 0 };
 	int npos, status = 0;
 	if (cli_args(&usage, argc, argv, &o, 3, 3, &npos, &a, &status)) {
-		status = run(&o, o.type >= 0, argv + 1, &e) < 0 ? cli_fail(&e) : 0;
+		const char *path[] = { argv[1], argv[2], argv[3] };
+		int rc = cli_fetch_model(&path[0], &a, &e);
+		status = rc < 0 || run(&o, o.type >= 0, path, &e) < 0 ? cli_fail(&e) : 0;
 		if (!status)
 			fprintf(cli_out(), "%s\n", argv[3]);
 	}

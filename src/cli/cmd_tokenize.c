@@ -2,6 +2,7 @@
 /* cmd_tokenize.c - `heteroshard tokenize MODEL`: text on standard input to ids on standard output,
  * and back. */
 #include "cli/cli.h"
+#include "cli/hub_names.h"
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -191,8 +192,11 @@ int cmd_tokenize(int argc, char **argv)
 	struct arena a = ARENA_INIT;
 	struct err e = { 0 };
 	int npos, status;
-	if (cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status))
-		status = run(&args, argv[1], &e) < 0 ? cli_fail(&e) : 0;
+	if (cli_args(&usage, argc, argv, &args, 1, 1, &npos, &a, &status)) {
+		const char *model = argv[1];
+		int rc = cli_fetch_model(&model, &a, &e);
+		status = rc < 0 || run(&args, model, &e) < 0 ? cli_fail(&e) : 0;
+	}
 	arena_release(&a);
 	return status;
 }

@@ -25,6 +25,11 @@ int cli_fetch_model(const char **path, struct arena *a, struct err *e)
 	return fetch(path, false, a, e);
 }
 
+int cli_fetch_data(const char **path, struct arena *a, struct err *e)
+{
+	return fetch(path, true, a, e);
+}
+
 int cli_fetch_config(struct config *c, struct err *e)
 {
 	if (c->base_model)

@@ -7,6 +7,7 @@
 #include "config/config.h"
 
 int cli_fetch_model(const char **path, struct arena *a, struct err *e);
+int cli_fetch_data(const char **path, struct arena *a, struct err *e);
 int cli_fetch_config(struct config *c, struct err *e); /* base_model and datasets */
 
 #endif

@@ -62,13 +62,11 @@ static int not_there(const char *path, struct err *e)
 			"model %s: there is no such file or folder; a folder with config.json "
 			"and *.safetensors or a .gguf file was expected",
 			path);
-	const char *name = strchr(path, '/') + 1;
 	return err_set(
 		e, ERR_IO,
-		"model %s: there is no such folder here, and models are not downloaded: if "
-		"that is its name on a hub, fetch it first ('hf download %s --local-dir %s'), "
-		"then give the folder '%s'",
-		path, path, name, name);
+		"model %s: there is no such folder here: if that is its name on a hub, give the "
+		"folder that 'heteroshard fetch %s' prints",
+		path, path);
 }
 
 int model_file_open(const char *path, struct model_file **f_p, struct err *e)
