@@ -261,6 +261,8 @@ mask() { # ID: the processors that it keeps to
 check "threads: each keeps to a processor of its own"
 run train two.yaml output_dir=two && [ "$(losses two)" = "$(losses alone)" ]
 check "and they work together"
+run profile two.yaml output_dir=measured && grep -q '"first"' "$tmp/c/measured/profile.json"
+check "and what is between them is measured"
 run down two.yaml
 
 # ---- one that fails ----

@@ -301,6 +301,10 @@ void links_dial_text(const struct link_ends *s, const struct link_row *r, char o
 {
 	if (!strcmp(r->to_address, MEMBER_RELAY))
 		snprintf(out, NET_ADDRESS, "%s", MEMBER_RELAY);
+	else if (!r->from_address[0] &&
+		 (s->spec[r->from].kind == SEAT_INVITED || s->spec[r->to].kind == SEAT_INVITED))
+		/* of one machine: there is no other address, or the one that dials believes none */
+		links_own_address(s, &s->caps[r->to], "", out);
 	else if (!r->from_address[0])
 		snprintf(out, NET_ADDRESS, "%s", s->spec[r->to].address);
 	else
