@@ -224,6 +224,31 @@ static void evaluated_apart(void **state)
 	tiny_remove(&t);
 }
 
+/* The reference of an answer is no number: the job ends, and says what overflows. */
+static void a_reference_that_is_not_finite(void **state)
+{
+	(void)state;
+	struct tiny t;
+	char data[500];
+	struct err e = { 0 };
+	struct train_result res;
+	tiny_make(&t, 2, 20);
+	tiny_preferences(&t, PREFER_PAIRS);
+	tiny_poison(&t, '7', NAN);
+	snprintf(data, sizeof data,
+		 "datasets=[{path: %s/preferences.jsonl, type: passthrough.default}]", t.dir);
+	struct config *c = tiny_config(&t, "run",
+				       (const char *const[]){ "rl=dpo", "val_set_size=0", data,
+							      "sequence_len=128", NULL });
+	assert_int_equal(
+		train_run(c, &(struct train_options){ 0 }, &(struct train_sink){ 0 }, &res, &e),
+		ERR_INPUT);
+	if (!strstr(e.msg, "the model without its adapter gives sequence "))
+		fail_msg("%s", e.msg);
+	config_free(c);
+	tiny_remove(&t);
+}
+
 /* As in TRL, the adapter's inputs are not dropped where preferences are learned. A run that began
  * when they were goes on so. */
 static void preferences_drop_nothing(void **state)
@@ -743,7 +768,8 @@ static void pissa(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(families),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_reference_that_is_not_finite),
+					    cmocka_unit_test(families),
 					    cmocka_unit_test(a_language_model_inside),
 					    cmocka_unit_test(examples),
 					    cmocka_unit_test(pissa),

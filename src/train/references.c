@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "proto/pairs_wire.h"
 
+#include <math.h>
 #include <string.h>
 
 void references_release(struct references *r)
@@ -41,5 +42,16 @@ int references_take(struct references *r, uint32_t m, const void *payload, size_
 {
 	if (m >= r->n)
 		return err_set(e, ERR_PROTOCOL, "REFERENCE of microbatch %u of %zu", m, r->n);
-	return reference_read(payload, n, r->v + r->at[m], r->at[m + 1] - r->at[m], e);
+	const size_t count = r->at[m + 1] - r->at[m];
+	const double *v = r->v + r->at[m];
+	TRY(reference_read(payload, n, r->v + r->at[m], count, e));
+	for (size_t s = 0; s < count; s++)
+		if (!isfinite(v[s]))
+			return err_set(e, ERR_INPUT,
+				       "the model without its adapter gives sequence %zu of "
+				       "microbatch %u the log-probability %g: its numbers are too "
+				       "large for compute_dtype there, or not finite themselves; "
+				       "choose another compute_dtype, or look at the data",
+				       s, m, v[s]);
+	return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "file/atomic.h"
@@ -348,4 +349,32 @@ void tiny_preferences(const struct tiny *t, enum prefer_data kind)
 				"\"no %.*s\"}\n",
 				3 + i % 7, "question", i, i % 11, "never, ever");
 	assert_int_equal(fclose(f), 0);
+}
+
+void tiny_poison(const struct tiny *t, int token, float v)
+{
+	static const char file[] = "model/model.safetensors";
+	struct err e = { 0 };
+	struct buf b = BUF_INIT;
+	json_t *doc;
+	uint64_t header;
+	size_t n;
+	char *all = tiny_read(t, file, &n);
+	memcpy(&header, all, 8);
+	if (json_parse_text(all + 8, header, file, &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	const json_t *at = json_object_get(doc, "model.embed_tokens.weight");
+	const size_t width = (size_t)json_integer_value(
+			     json_array_get(json_object_get(at, "shape"), 1)),
+		     from = 8 + header + 4 * width * (size_t)token +
+			    (size_t)json_integer_value(
+				    json_array_get(json_object_get(at, "data_offsets"), 0));
+	assert_true(from + 4 * width <= n);
+	for (size_t i = 0; i < width; i++)
+		memcpy(all + from + 4 * i, &v, 4);
+	buf_add(&b, all, n);
+	put(t, file, &b);
+	buf_release(&b);
+	json_decref(doc);
+	mem_free(all);
 }

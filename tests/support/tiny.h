@@ -30,6 +30,8 @@ void tiny_make_wide(struct tiny *t, int layers, int records);
 void tiny_make_model(struct tiny *t, const char *config, int records);
 /* DIR/preferences.jsonl: 40 records of type passthrough.default. */
 void tiny_preferences(const struct tiny *t, enum prefer_data kind);
+/* All numbers of a token's embedding in the model that was made. */
+void tiny_poison(const struct tiny *t, int token, float v);
 void tiny_remove(struct tiny *t);
 /* A configuration for it; `more` are further "key=value" overrides, ended by NULL. output_dir is
  * DIR/`run`. */
