@@ -144,9 +144,9 @@ static int likeness(const char *a, const char *b)
 
 static bool before(const struct link_row *a, const struct link_row *b)
 {
-	if (a->configured != b->configured)
-		return a->configured;
-	return likeness(a->from_address, a->to_address) > likeness(b->from_address, b->to_address);
+	return a->configured != b->configured ? a->configured
+					      : likeness(a->from_address, a->to_address) >
+							likeness(b->from_address, b->to_address);
 }
 
 static int add_way(struct link_table *t, size_t first, const struct link_row *r, struct err *e)
@@ -187,9 +187,8 @@ static const struct interface *mesh_address(const struct link_ends *s, const str
 static bool may_go(const struct link_ends *s, bool both, const struct interface *from,
 		   const struct interface *to)
 {
-	if (in_mesh(s, from) != in_mesh(s, to))
-		return false;
-	return !both || in_mesh(s, to) || net_range_private(to->address);
+	return in_mesh(s, from) == in_mesh(s, to) &&
+	       (!both || in_mesh(s, to) || net_range_private(to->address));
 }
 
 int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, struct err *e)
@@ -198,9 +197,8 @@ int links_ways(const struct link_ends *s, struct link_table *t, int a, int b, st
 	size_t first = t->n;
 	char host[NET_ADDRESS];
 	resolve_configured(s, b, host);
-	bool same = t->machine[a] == t->machine[b];
 	const bool both = mesh_address(s, wa) && mesh_address(s, wb);
-	for (uint32_t k = 0; !same && k < wb->naddress; k++) {
+	for (uint32_t k = 0; t->machine[a] != t->machine[b] && k < wb->naddress; k++) {
 		const struct interface *to = &wb->address[k];
 		/* Both machines have this address (a container bridge): a connection to it reaches
 		 * worker a itself. */
@@ -301,14 +299,12 @@ void links_dial_text(const struct link_ends *s, const struct link_row *r, char o
 {
 	if (!strcmp(r->to_address, MEMBER_RELAY))
 		snprintf(out, NET_ADDRESS, "%s", MEMBER_RELAY);
-	else if (!r->from_address[0] &&
-		 (s->spec[r->from].kind == SEAT_INVITED || s->spec[r->to].kind == SEAT_INVITED))
-		/* of one machine: there is no other address, or the one that dials believes none */
-		links_own_address(s, &s->caps[r->to], "", out);
-	else if (!r->from_address[0])
-		snprintf(out, NET_ADDRESS, "%s", s->spec[r->to].address);
-	else
+	else if (r->from_address[0])
 		dial_text(&s->caps[r->to], r->from_address, r->to_address, out);
+	else if (s->spec[r->from].kind == SEAT_INVITED || s->spec[r->to].kind == SEAT_INVITED)
+		links_own_address(s, &s->caps[r->to], "", out); /* of one machine: what is signed */
+	else
+		snprintf(out, NET_ADDRESS, "%s", s->spec[r->to].address);
 }
 
 /* ---- addresses for PLAN ---- */
