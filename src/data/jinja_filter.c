@@ -218,6 +218,7 @@ static int f_unique(struct jx *x, struct jval v, const struct jargs *a, struct j
 	     has_path = jx_arg(a, 1, "attribute", &path) && path.k != J_NONE;
 	TRY(jl_new(x, &seen));
 	TRY(jl_new(x, v_p));
+	v_p->l->lazy = true;
 	TRY(jx_items(x, v, &l));
 	for (size_t i = 0; i < l->n; i++) {
 		bool found;
@@ -304,6 +305,7 @@ static int f_map(struct jx *x, struct jval v, const struct jargs *a, struct jval
 		TRY(jx_args_check(x, a, "map", 0, "attribute default"));
 	}
 	TRY(jl_new(x, v_p));
+	v_p->l->lazy = true;
 	TRY(items_if_any(x, v, &l));
 	for (size_t i = 0; i < l->n; i++) {
 		if (has_path) {
@@ -335,6 +337,7 @@ static int f_select(struct jx *x, struct jval v, const struct jargs *a, bool kee
 		return x->e->code;
 	struct jargs more = rest(a, attr + 1u);
 	TRY(jl_new(x, v_p));
+	v_p->l->lazy = true;
 	TRY(items_if_any(x, v, &l));
 	TRY(jx_tick(x, test ? 2 * l->n : l->n / 4));
 	for (size_t i = 0; i < l->n; i++) {
@@ -357,6 +360,7 @@ static int f_reverse(struct jx *x, struct jval v, struct jval *v_p)
 	struct jval list;
 	TRY(jx_items(x, v, &l));
 	TRY(jl_new(x, &list));
+	list.l->lazy = true;
 	for (size_t i = l->n; i-- > 0;)
 		TRY(jl_add(x, list.l, l->v[i]));
 	*v_p = list;
@@ -624,13 +628,20 @@ static int value_filter(struct jx *x, const char *name, struct jval v, const str
 		struct jlist *l;
 		TRY(jx_items(x, v, &l));
 		*v_p = (struct jval){ .k = J_LIST, .l = l };
+		if (!l->lazy)
+			return 0;
+		TRY(jl_new(x, v_p));
+		*v_p->l = *l;
+		v_p->l->lazy = false;
+		v_p->l->cap = l->n; /* the items are shared */
 		return 0;
 	}
 	if (!strcmp(name, "items")) {
-		if (v.k == J_UNDEF)
-			return jl_new(x, v_p);
-		return v.k == J_DICT ? jinja_dict_items(x, v.d, v_p)
-				     : jx_fail(x, "items: needs a dict, not %s", jx_kind(v));
+		if (v.k != J_UNDEF && v.k != J_DICT)
+			return jx_fail(x, "items: needs a dict, not %s", jx_kind(v));
+		TRY(v.k == J_DICT ? jinja_dict_items(x, v.d, v_p) : jl_new(x, v_p));
+		v_p->l->lazy = true;
+		return 0;
 	}
 	return 1;
 }

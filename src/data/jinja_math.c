@@ -81,13 +81,21 @@ static int real_math(struct jx *x, enum jop op, double a, double b, struct jval 
 {
 	if (op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_POW && b == 0)
 		return jx_fail(x, "a division by zero");
+	double rest = op == OP_FLOOR || op == OP_MOD ? fmod(a, b) : 0, whole;
+	if (rest != 0 && (rest < 0) != (b < 0))
+		rest += b;
+	else if (rest == 0)
+		rest = copysign(0, b);
+	whole = floor((a - rest) / b); /* may be one short, as float_divmod() of Python says */
+	if ((a - rest) / b - whole > 0.5)
+		whole += 1;
 	double f = op == OP_ADD     ? a + b
 		   : op == OP_SUB   ? a - b
 		   : op == OP_MUL   ? a * b
 		   : op == OP_DIV   ? a / b
-		   : op == OP_FLOOR ? floor(a / b)
+		   : op == OP_FLOOR ? whole
 		   : op == OP_POW   ? pow(a, b)
-				    : a - b * floor(a / b);
+				    : rest;
 	*v_p = (struct jval){ .k = J_FLOAT, .f = f };
 	return 0;
 }

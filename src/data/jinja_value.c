@@ -443,7 +443,7 @@ bool jx_true(struct jval v)
 		return v.s->n != 0;
 	case J_LIST:
 	case J_TUPLE:
-		return v.l->n != 0;
+		return v.l->n != 0 || v.l->lazy;
 	case J_DICT:
 		return v.d->n != 0;
 	default:

@@ -56,6 +56,7 @@ struct jval {
 struct jlist {
 	struct jval *v;
 	size_t n, cap;
+	bool lazy; /* what select, map and others of jinja2 give counts as true, also when empty */
 };
 
 struct jdict {
