@@ -21,9 +21,9 @@ class Pass:
 
     settings: tuple[float, ...]
     x: np.ndarray  # (rows, in)
-    y: np.ndarray | None  # (rows, out)
+    y: Any  # an array (rows, out) in forward, else None
     params: list[np.ndarray]
-    dy: np.ndarray | None
+    dy: Any  # an array (rows, out) in backward, else None
     dx: np.ndarray | None
     dparams: list[np.ndarray | None]
 
@@ -43,7 +43,7 @@ class Update:
     weight_decay: float
 
 
-def _view(p: Any, *shape: int) -> np.ndarray | None:
+def _view(p: Any, *shape: int) -> Any:
     """An array of the engine's numbers, without a copy."""
     if not p:
         return None
