@@ -31,7 +31,7 @@ for box in c a b; do
 done
 on() { ip netns exec "$net-$1" env XDG_RUNTIME_DIR="$tmp/$1" "${@:2}"; }
 export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
-echo "1..8"
+echo "1..9"
 mkdir -m 700 "$tmp/c" "$tmp/a" "$tmp/b"
 python3 scripts/make-model.py --shape tiny --layers 4 --dtype f32 --out "$tmp/model" >/dev/null
 for k in 1 2 3 4 5 6 7 8; do
@@ -87,18 +87,25 @@ worker() {
 	pids="$pids $!"
 }
 
-# The job begins with 'a'; 'b' comes when it has done steps.
-late() {
-	worker a
-	on c "$hs" train "$tmp/two.yaml" key_file="$tmp/c/key" cache_dir="$tmp/cache" \
-		output_dir="$tmp/$1" profile="$1" >"$tmp/out" 2>"$tmp/err" &
-	job=$!
-	pids="$pids $job"
+says() { # TEXT: until the job has said it
 	for _ in $(seq 600); do
-		grep -q '^step  *[0-9]*/' "$tmp/out" "$tmp/err" && break
+		grep -q "$1" "$tmp/out" "$tmp/err" && break
 		sleep 0.05
 	done
+}
+
+# The job begins with 'a'; 'b' comes when it has done steps.
+begin() { # FOLDER PROFILE
+	worker a
+	on c "$hs" train "$tmp/two.yaml" key_file="$tmp/c/key" cache_dir="$tmp/cache" \
+		output_dir="$tmp/$1" profile="$2" >"$tmp/out" 2>"$tmp/err" &
+	job=$!
+	pids="$pids $job"
+	says '^step  *[0-9]*/'
 	worker b
+}
+late() {
+	begin "$1" "$1"
 	wait $job
 	check "profile: $1: the job ends well"
 	grep -qh "worker 'off' is not there: the job begins without it" "$tmp/out" "$tmp/err"
@@ -112,8 +119,19 @@ late() {
 for profile in none auto; do
 	late $profile
 done
+
+# 'a' is killed while 'b' is measured.
+rm -rf "$tmp/cache-b"
+begin lost auto
+says '^measuring 2 devices'
+sleep 0.5
+kill -9 $(ip netns pids $net-a)
+wait $job && grep -qh "'a' is gone" "$tmp/out" "$tmp/err"
+check "one that is lost while another one is measured does not end the job"
+wait
+
 same=0
-for profile in none auto; do
+for profile in none auto lost; do
 	cmp -s "$tmp/alone/adapter_model.safetensors" \
 		"$tmp/$profile/adapter_model.safetensors" || same=1
 done

@@ -98,15 +98,10 @@ static int take_from(struct session *s, int member, struct snapshot *into, struc
 				     frame_name(ev.f.kind), recorded ? "again" : "before PLAN");
 		recorded |= ev.f.kind == FRAME_RECORD;
 		net_msg_release(&ev.msg);
-		if (rc == ERR_IO) {
-			full = *e;
-			err_clear(e);
-			rc = 0;
-		}
-		if (rc >= 0 && done && full.code) {
-			*e = full;
-			return e->code;
-		}
+		if (rc == ERR_IO)
+			full = *e, rc = 0;
+		if (done && full.code)
+			*e = full, rc = full.code;
 		if (rc < 0 || done)
 			return rc;
 		if (ev.member == member)

@@ -47,8 +47,6 @@ bool membership_gone(struct membership *m, int member)
 
 void membership_change(struct membership *m)
 {
-	if (m->phase == CREW_PLANS)
-		return;
 	m->epoch++;
 	m->phase = CREW_GATHERS;
 	for (int i = 0; i < m->n; i++)

@@ -61,7 +61,7 @@ void membership_here(struct membership *m, int member);
 /* Its link is lost, or it has left. While there is a plan that it has a part in, that plan is over:
  * true, and membership_change() is due. */
 bool membership_gone(struct membership *m, int member);
-/* A new plan is wanted, for whatever reason; in `plans` there is nothing to do for it. */
+/* A new plan is wanted, for whatever reason. In `plans` too: somebody may still measure. */
 void membership_change(struct membership *m);
 /* Its answer to FORGET. False: it was not asked in this epoch. */
 bool membership_forgot(struct membership *m, int member, uint32_t epoch);

@@ -21,16 +21,16 @@ static int next_profile(void *ctx, bool wait, struct err *e)
 		TRY(orders_ask_to_leave(o, e));
 		rc = link_recv_frame(o->link, wait ? net_in(0.3) : NET_NOW, &msg, &f, e);
 	} while (wait && rc == 0);
-	if (rc < 0)
-		return err_prefix(e, "coordinator (%s)", link_address(o->link));
-	if (rc == 0)
-		return 0;
+	if (rc <= 0)
+		return rc ? err_prefix(e, "coordinator (%s)", link_address(o->link)) : 0;
 	rc = orders_check_job(o, &f, e);
 	if (rc >= 0 && f.kind == FRAME_ABORT)
 		rc = orders_aborted(&f, e);
 	else if (rc >= 0 && f.kind == FRAME_FINISH)
 		rc = err_set(e, ERR_CANCELLED,
 			     "the coordinator ended the job while devices were measured");
+	else if (rc >= 0 && f.kind == FRAME_FORGET) /* another one was lost */
+		rc = orders_forget(o->forget, &f, e);
 	else if (rc >= 0 && (f.kind != FRAME_PROFILE || f.size))
 		rc = err_set(e, ERR_PROTOCOL,
 			     "%s of %zu bytes from the coordinator while devices are measured",
