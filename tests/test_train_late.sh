@@ -31,7 +31,7 @@ for box in c a b; do
 done
 on() { ip netns exec "$net-$1" env XDG_RUNTIME_DIR="$tmp/$1" "${@:2}"; }
 export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
-echo "1..9"
+echo "1..10"
 mkdir -m 700 "$tmp/c" "$tmp/a" "$tmp/b"
 python3 scripts/make-model.py --shape tiny --layers 4 --dtype f32 --out "$tmp/model" >/dev/null
 for k in 1 2 3 4 5 6 7 8; do
@@ -95,12 +95,15 @@ says() { # TEXT: until the job has said it
 }
 
 # The job begins with 'a'; 'b' comes when it has done steps.
-begin() { # FOLDER PROFILE
-	worker a
+train() { # FOLDER PROFILE
 	on c "$hs" train "$tmp/two.yaml" key_file="$tmp/c/key" cache_dir="$tmp/cache" \
 		output_dir="$tmp/$1" profile="$2" >"$tmp/out" 2>"$tmp/err" &
 	job=$!
 	pids="$pids $job"
+}
+begin() { # FOLDER PROFILE
+	worker a
+	train "$@"
 	says '^step  *[0-9]*/'
 	worker b
 }
@@ -130,8 +133,20 @@ wait $job && grep -qh "'a' is gone" "$tmp/out" "$tmp/err"
 check "one that is lost while another one is measured does not end the job"
 wait
 
+# The same before the first plan.
+rm -rf "$tmp/cache-a"
+worker a
+worker b
+train early auto
+says '^measuring 2 devices'
+sleep 0.5
+kill -9 $(ip netns pids $net-b)
+wait $job && grep -qh "worker 'b' .*: the job begins without it" "$tmp/out" "$tmp/err"
+check "nor does one that is lost while all are measured at the start"
+wait
+
 same=0
-for profile in none auto lost; do
+for profile in none auto lost early; do
 	cmp -s "$tmp/alone/adapter_model.safetensors" \
 		"$tmp/$profile/adapter_model.safetensors" || same=1
 done

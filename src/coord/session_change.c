@@ -57,7 +57,7 @@ static bool is_news(const struct session_seat *w)
 bool session_can_regroup(const struct session *s, const struct err *why)
 {
 	bool any = false;
-	if (!s->began || (why->code != ERR_NET && why->code != ERR_DEVICE))
+	if (why->code != ERR_NET && why->code != ERR_DEVICE)
 		return false;
 	for (int i = 0; i < s->n; i++) {
 		const struct session_seat *w = &s->seat[i];

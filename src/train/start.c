@@ -94,6 +94,26 @@ int start_measure_new(struct trainer *t, struct err *e)
 	return buf_ok(&t->profile, e);
 }
 
+/* One that is lost meanwhile is done without where a planner makes the plan. */
+static int measure(struct trainer *t, const struct profiler_options *o, struct err *e)
+{
+	const int64_t least = t->cfg->min_workers > 1 ? t->cfg->min_workers : 1;
+	int rc;
+	while ((rc = profiler_run(t->ses, o, &t->job_plan.profile, e)) < 0) {
+		struct err why = { 0 };
+		if (!t->stays || t->cfg->nshards || t->cfg->plan || !session_can_regroup(t->ses, e))
+			return rc;
+		TRY(session_regroup(t->ses, &why) < 0 ? (*e = why, why.code) : 0);
+		if (session_there(t->ses) < least)
+			return rc;
+		log_warn("%s: the job begins without it", e->msg);
+		while (session_loss(t->ses, &why) >= 0)
+			continue;
+		err_clear(e);
+	}
+	return 0;
+}
+
 static int get_profile(struct trainer *t, struct err *e)
 {
 	const struct config *c = t->cfg;
@@ -102,7 +122,7 @@ static int get_profile(struct trainer *t, struct err *e)
 					    .ctx = t->sink->ctx };
 	const char *from = config_profile(c);
 	if (!strcmp(from, "auto"))
-		return profiler_run(t->ses, &o, &t->job_plan.profile, e);
+		return measure(t, &o, e);
 	if (!strcmp(from, "none"))
 		return assume(t, e);
 	TRY(profile_read_file(&t->job_plan.profile, from, e));
