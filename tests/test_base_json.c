@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -133,12 +134,43 @@ static void texts_are_not_values(void **state)
 	buf_release(&b);
 }
 
+/* transformers writes model_max_length so into tokenizer_config.json, pandas NaN into records. */
+static void what_python_writes_is_read(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	json_t *doc, *list;
+	static const char text[] = "{\"model_max_length\": 1000000000000000019884624838656,"
+				   "\"l\":[NaN,-Infinity,Infinity,7,-12345678901234567890,1.5e2],"
+				   "\"s\":\"NaN \\\" 12345678901234567890 \\\\\"}";
+	if (json_parse_text(text, sizeof text - 1, "test", &doc, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_true(json_real_value(json_object_get(doc, "model_max_length")) == 1e30);
+	list = json_object_get(doc, "l");
+	assert_int_equal(json_array_size(list), 6);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(json_is_null(json_array_get(list, i)));
+	assert_int_equal(json_integer_value(json_array_get(list, 3)), 7);
+	assert_true(json_real_value(json_array_get(list, 4)) == -12345678901234567890.0);
+	assert_true(json_real_value(json_array_get(list, 5)) == 150);
+	assert_string_equal(json_string_value(json_object_get(doc, "s")),
+			    "NaN \" 12345678901234567890 \\");
+	json_decref(doc);
+	static const char *const bad[] = {
+		"[nan]", "[NaNa]", "[1e400]", "[12a]", "[+1]", "[NaN", "[9999999999999999999 9]"
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(json_parse_text(bad[i], strlen(bad[i]), "test", &doc, &e),
+				 ERR_INPUT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_figure_is_an_upper_bound),
 		cmocka_unit_test(too_many_values_are_refused_before_any_is_made),
 		cmocka_unit_test(texts_are_not_values),
+		cmocka_unit_test(what_python_writes_is_read),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -69,12 +70,57 @@ int json_check_memory(const char *text, size_t n, const char *where, uint64_t me
 		       where, (unsigned long long)(need >> 20), (unsigned long long)(memory >> 20));
 }
 
+/* The same text with null and real numbers (json.h). */
+static void relax(const char *s, size_t n, struct buf *out)
+{
+	static const char *const none[] = { "NaN", "Infinity", "-Infinity" };
+	bool string = false;
+	for (size_t i = 0, len = 1; i < n; i += len) {
+		size_t word = 0;
+		len = string && s[i] == '\\' && i + 1 < n ? 2 : 1;
+		string = string != (s[i] == '"');
+		if (string || s[i] == '"') {
+			buf_add(out, s + i, len);
+			continue;
+		}
+		for (size_t k = 0; k < ARRAY_LEN(none); k++)
+			if (n - i >= strlen(none[k]) && !memcmp(s + i, none[k], strlen(none[k])))
+				word = strlen(none[k]);
+		size_t digits = s[i] == '-';
+		while (i + digits < n && s[i + digits] >= '0' && s[i + digits] <= '9')
+			digits++;
+		if (word)
+			buf_adds(out, "null");
+		else
+			buf_add(out, s + i, digits ? digits : 1);
+		len = word ? word : digits ? digits : 1;
+		if (!word && digits > 18 && !(i + len < n && strchr(".eE", s[i + len])) &&
+		    !(i && strchr(".eE+-0123456789", s[i - 1])))
+			buf_adds(out, ".0");
+	}
+}
+
+json_t *json_load_python(const char *text, size_t n, size_t flags, json_error_t *je)
+{
+	flags |= JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+	json_error_t again;
+	struct buf b = BUF_INIT;
+	json_t *doc = json_loadb(text, n, flags, je);
+	if (!doc && (json_error_code(je) == json_error_numeric_overflow ||
+		     json_error_code(je) == json_error_invalid_syntax)) {
+		relax(text, n, &b);
+		doc = b.failed ? NULL : json_loadb(b.p, b.n, flags, &again);
+		buf_release(&b);
+	}
+	return doc;
+}
+
 int json_parse_text_in(const char *text, size_t n, const char *where, uint64_t memory,
 		       json_t **doc_p, struct err *e)
 {
 	json_error_t je;
 	TRY(json_check_memory(text, n, where, memory, e));
-	json_t *doc = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	json_t *doc = json_load_python(text, n, 0, &je);
 	if (!doc)
 		return err_set(e, ERR_INPUT, "%s:%d:%d: not valid JSON: %s", where, je.line,
 			       je.column, je.text);

@@ -4,8 +4,9 @@
  * Reading: json_parse_file() for whole documents; the json_get_* functions fetch a member of an
  * object. `where` is the beginning of an error message, usually the path of the file. A missing
  * member is an error for json_need_*, and leaves the output as it was for json_opt_*. Members with
- * a wrong type or outside [lo, hi] are errors for both; JSON null counts as missing. NaN and
- * infinities do not exist in JSON. Strings stay owned by the document.
+ * a wrong type or outside [lo, hi] are errors for both; JSON null counts as missing. Strings stay
+ * owned by the document. What Python writes is read as well: NaN and Infinity, which are null here,
+ * and whole numbers of more than 64 bits, which are real ones (transformers' model_max_length).
  *
  * Memory: a value takes up to 240 bytes and may be written with two, so before a text is parsed its
  * values are counted, and a text that would take more than the caller allows is refused. The bytes
@@ -48,6 +49,9 @@ int json_each(const char *text, size_t n, const char *where, uint64_t memory, js
 uint64_t json_memory(const char *text, size_t n);
 int json_check_memory(const char *text, size_t n, const char *where, uint64_t memory,
 		      struct err *e);
+
+/* json_loadb() with that, without a key twice, with NUL in texts; the text's memory was checked. */
+json_t *json_load_python(const char *text, size_t n, size_t flags, json_error_t *je);
 
 const char *json_kind_name(const json_t *v); /* "a string", for messages; NULL: "missing" */
 

@@ -5,7 +5,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/mem.h"
 
 #include <string.h>
 
@@ -27,49 +26,11 @@ const char *const dataset_field_key[FIELD_COUNT] = {
 	[FIELD_TRAIN] = "train",
 };
 
-/* The same text with null and real numbers (fields.h). */
-static void relax(const char *s, size_t n, struct buf *out)
-{
-	static const char *const none[] = { "NaN", "Infinity", "-Infinity" };
-	bool string = false;
-	for (size_t i = 0, len = 1; i < n; i += len) {
-		size_t word = 0;
-		len = string && s[i] == '\\' && i + 1 < n ? 2 : 1;
-		string = string != (s[i] == '"');
-		if (string || s[i] == '"') {
-			buf_add(out, s + i, len);
-			continue;
-		}
-		for (size_t k = 0; k < ARRAY_LEN(none); k++)
-			if (n - i >= strlen(none[k]) && !memcmp(s + i, none[k], strlen(none[k])))
-				word = strlen(none[k]);
-		size_t digits = s[i] == '-';
-		while (i + digits < n && s[i + digits] >= '0' && s[i + digits] <= '9')
-			digits++;
-		if (word)
-			buf_adds(out, "null");
-		else
-			buf_add(out, s + i, digits ? digits : 1);
-		len = word ? word : digits ? digits : 1;
-		if (!word && digits > 18 && !(i + len < n && strchr(".eE", s[i + len])) &&
-		    !(i && strchr(".eE+-0123456789", s[i - 1])))
-			buf_adds(out, ".0");
-	}
-}
-
 int fields_parse(const char *text, size_t n, json_t **doc_p, uint64_t *line_p, struct err *e)
 {
-	const size_t how = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-	json_error_t je, again;
-	struct buf b = BUF_INIT;
+	json_error_t je;
 	TRY(json_check_memory(text, n, "a record", JSON_MEMORY, e));
-	*doc_p = json_loadb(text, n, how, &je);
-	if (!*doc_p && (json_error_code(&je) == json_error_numeric_overflow ||
-			json_error_code(&je) == json_error_invalid_syntax)) {
-		relax(text, n, &b);
-		*doc_p = b.failed ? NULL : json_loadb(b.p, b.n, how, &again);
-		buf_release(&b);
-	}
+	*doc_p = json_load_python(text, n, JSON_DECODE_ANY, &je);
 	if (*doc_p)
 		return 0;
 	*line_p = je.line > 0 ? (uint64_t)je.line : 1;

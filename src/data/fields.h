@@ -8,9 +8,8 @@
 
 #include <jansson.h>
 
-/* A record's text as JSON. What Python and pandas write into JSON is read as they read it: NaN and
- * Infinity, which are null here, and whole numbers of more than 64 bits, which are real ones. An
- * error's line inside the text is in *line_p. */
+/* A record's text as JSON, with what Python writes (json_load_python()). An error's line inside the
+ * text is in *line_p. */
 int fields_parse(const char *text, size_t n, json_t **doc_p, uint64_t *line_p, struct err *e);
 /* Gives the keys of a record, and of its turns, our names. With a format, the record gets `prompt`
  * and `completion` instead. */
