@@ -323,6 +323,29 @@ static void pieces(const char *behavior, const char *invert, const char *regex, 
 	gives(doc, text, want);
 }
 
+/* EXAONE 4's and OLMoE's are that of GPT-2 (llama.cpp: src/llama-vocab.cpp). */
+static void test_pre_names(void **state)
+{
+	(void)state;
+	static const char *const pre[] = { "gpt-2", "exaone4", "olmo" };
+	for (size_t i = 0; i < ARRAY_LEN(pre); i++) {
+		struct err e = { 0 };
+		struct tokenizer *t = NULL;
+		struct tokens ids = { 0 };
+		json_t *kv =
+			json_pack("{s:s,s:[s,s,s],s:s,s:[s]}", "tokenizer.ggml.model", "gpt2",
+				  "tokenizer.ggml.tokens", "1", "2", "12", "tokenizer.ggml.pre",
+				  pre[i], "tokenizer.ggml.merges", "1 2");
+		if (tokenizer_from_gguf(kv, pre[i], &t, &e) < 0 ||
+		    tokenizer_encode(t, "1212", 4, false, false, &ids, &e) < 0)
+			fail_msg("%s", e.msg);
+		assert_true(ids.n == 2 && ids.id[0] == 2 && ids.id[1] == 2);
+		tokens_release(&ids);
+		tokenizer_free(t);
+		json_decref(kv);
+	}
+}
+
 static void test_pieces(void **state)
 {
 	(void)state;
@@ -362,10 +385,9 @@ static void test_pieces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_gguf_spm),
-		cmocka_unit_test(test_gguf_bytebpe),
-		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_json),         cmocka_unit_test(test_gguf_spm),
+		cmocka_unit_test(test_gguf_bytebpe), cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_pre_names),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

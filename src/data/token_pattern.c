@@ -45,7 +45,8 @@ static const struct token_pre pres[] = {
 	{ "dbrx smaug-bpe glm4", { LLAMA3 }, false, false, false },
 	{ "gpt-4o", { GPT4O }, false, false, false },
 	{ "qwen2", { QWEN2 }, false, false, true },
-	{ "gpt-2 phi-2", { token_gpt2_pattern }, false, false, false },
+	{ "gpt-2 phi-2 exaone4", { token_gpt2_pattern }, false, false, false },
+	{ "olmo", { token_gpt2_pattern }, false, false, true }, /* GPT-NeoX's normaliser */
 	{ "tekken", { TEKKEN }, true, true, false },
 	{ "default",
 	  { "[\\p{P}\\$\\+<=>\\^~\\|]+", token_gpt2_pattern, "\\p{N}+", "[0-9][0-9][0-9]" },
