@@ -760,6 +760,7 @@ static void test_judge(void **state)
 	assert_non_null(strstr(text.p, "measured 2.000 GiB"));
 	assert_non_null(strstr(text.p, "memory of stage 1 ('c')"));
 	assert_non_null(strstr(text.p, "what differed most: stage 1 ('c') computed 3000 ms"));
+	assert_non_null(strstr(text.p, "'heteroshard profile --refresh CONFIG' measures it again"));
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(judge_write(&j, dir, &e), 0);
 	snprintf(path, sizeof path, "%s/prediction.json", dir);

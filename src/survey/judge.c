@@ -110,8 +110,11 @@ static void what_differed(const struct judge *j, struct buf *out)
 		most = off;
 		snprintf(text, sizeof text,
 			 "stage %d ('%s') computed %.0f ms of each step where %.0f ms were "
-			 "predicted",
-			 m->stage, p->profile.device[x->device].id, m->busy * 1e3, busy * 1e3);
+			 "predicted%s",
+			 m->stage, p->profile.device[x->device].id, m->busy * 1e3, busy * 1e3,
+			 off > 0.5 * busy || off > 0.5 * m->busy
+				 ? "; 'heteroshard profile --refresh CONFIG' measures it again"
+				 : "");
 	}
 	if (most > 0)
 		buf_addf(out, "what differed most: %s\n", text);
