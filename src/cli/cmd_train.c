@@ -45,8 +45,8 @@ static const struct cli_usage usage = {
 		 "file.\n"
 		 "With 'coordinator' and 'workers' in CONFIG it is run on every machine, which "
 		 "finds its role by its addresses.\n"
-		 "Ctrl-C finishes the step, saves and ends; resume_from_checkpoint=latest goes "
-		 "on from there.",
+		 "Ctrl-C finishes the step, saves and ends with status 1; "
+		 "resume_from_checkpoint=latest goes on from there.",
 	.example = "  heteroshard train examples/smollm2.yaml\n"
 		   "  heteroshard train examples/smollm2.yaml max_steps=100 output_dir=run2\n"
 		   "  heteroshard train examples/smollm2.yaml resume_from_checkpoint=latest",
