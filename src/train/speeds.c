@@ -158,6 +158,9 @@ static int profile_of_now(const struct trainer *t, struct profile *p, struct err
 		const int device = profile_find(p, id_of(t, i));
 		const struct drift_worker *w = &t->drift.worker[i];
 		const double slower = drift_level(&t->drift, i) / w->factor;
+		if (device >= 0 &&
+		    !session_has(t->ses, i)) /* left out at the start: it has ended */
+			p->device[device].used_gib = p->device[device].memory_gib;
 		if (device >= 0 && slower != 1)
 			TRY(profile_slow_device(p, device, slower, e));
 		for (int k = 0; k < DRIFT_WAYS && device >= 0; k++) {
