@@ -48,12 +48,14 @@ static const struct row {
 	{ "exaone4-gguf", "exaone4-gguf", true },
 	{ "ernie4_5", "ernie4_5", false },
 	{ "ministral3", "ministral3", false },
+	{ "qwen3_5", "qwen3_5", false },
 	{ "gemma", "gemma", false },
 	{ "gemma2", "gemma2", false },
 	{ "gemma3", "gemma3", false },
 	{ "gemma3-vision", "gemma3", true },
 	{ "mistral-vision", "mistral-full", true },
 	{ "qwen3-vision", "qwen3", true },
+	{ "qwen3_5-vision", "qwen3_5", true },
 	{ "gemma3-new", "gemma3-new", true },
 	{ "phi3", "phi3", false },
 	{ "phi4-mini", "phi4-mini", false },
@@ -300,7 +302,10 @@ static void full_gradients(const struct row *r, bool recompute)
 
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
-	static const enum linear attention[] = { LIN_Q, LIN_K, LIN_V, LIN_O, LIN_QKV };
+	static const enum linear attention[] = { LIN_Q,        LIN_K,       LIN_V,
+						 LIN_O,        LIN_QKV,     LIN_DELTA_QKV,
+						 LIN_DELTA_Z,  LIN_DELTA_B, LIN_DELTA_A,
+						 LIN_DELTA_OUT };
 	static const char *const all[] = { "all-linear" };
 	struct model_config cfg;
 	struct golden g;

@@ -191,14 +191,14 @@ static void case_add(struct bench *b)
 static int build_columns(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	struct tensor *part[2];
-	TRY(op_columns_apply(&b->tape, b->used[0], 0, 9, &part[0], e));
-	TRY(op_columns_apply(&b->tape, b->used[0], 9, 9, &part[1], e));
+	TRY(op_columns_apply(&b->tape, b->used[0], 18, 0, 9, &part[0], e));
+	TRY(op_columns_apply(&b->tape, b->used[0], 18, 9, 9, &part[1], e));
 	return op_swiglu_apply(&b->tape, part[0], part[1], y_p, e);
 }
 
 static void case_columns(struct bench *b)
 {
-	bench_input(b, 2, (const int64_t[]){ N, 18 });
+	bench_input(b, 2, (const int64_t[]){ N, 36 }); /* of each 18 */
 	b->build = build_columns;
 }
 
@@ -260,6 +260,61 @@ static void case_loss(struct bench *b)
 	b->rows = bench_ints(b, (const int32_t[]){ 0, 2, 3, 5, 8, 11, 12 }, TRAINED);
 	b->labels = bench_ints(b, (const int32_t[]){ 1, 0, 36, 7, 7, 20, 3 }, TRAINED);
 	b->build = build_loss;
+}
+
+static int build_glu(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_glu_apply(&b->tape, b->used[0], b->used[1], y_p, e);
+}
+
+static void case_glu(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	bench_input(b, 2, (const int64_t[]){ N, OUT });
+	b->build = build_glu;
+}
+
+/* Three sequences of 6, 1 and 6 tokens. */
+static void three(struct bench *b)
+{
+	static const int32_t starts[4] = { 0, 6, 7, N };
+	int32_t pos[N];
+	for (int s = 0; s < 3; s++)
+		for (int32_t i = starts[s]; i < starts[s + 1]; i++)
+			pos[i] = i - starts[s];
+	b->starts = bench_ints(b, starts, 4);
+	b->pos = bench_ints(b, pos, N);
+}
+
+static int build_conv1d(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_conv1d_apply(&b->tape, b->used[0], b->par[0], b->pos, DEV_NONE, y_p, e);
+}
+
+static void case_conv1d(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, C });
+	bench_param(b, 1, C * 4, 1);
+	three(b);
+	b->build = build_conv1d;
+}
+
+static int build_delta(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	static const struct delta_heads h = { .keys = G, .values = H, .dk = D, .dv = 5 };
+	return op_delta_apply(&b->tape, b->used[0], b->used[1], b->used[2], b->par[0], b->par[1],
+			      &h, b->starts, 3, DEV_NONE, y_p, e);
+}
+
+static void case_delta(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, 2 * G * D + H * 5 });
+	bench_input(b, 2, (const int64_t[]){ N, H });
+	bench_input(b, 2, (const int64_t[]){ N, H });
+	bench_param(b, 1, H, 1);
+	bench_param(b, 1, H, 1);
+	three(b);
+	b->build = build_delta;
 }
 
 static int build_act(struct bench *b, struct tensor **y_p, struct err *e)
@@ -556,6 +611,9 @@ static const struct {
 	{ "swiglu", case_swiglu, false },
 	{ "swiglu_oss", case_swiglu_oss, false },
 	{ "geglu", case_geglu, false },
+	{ "glu", case_glu, false },
+	{ "conv1d", case_conv1d, false },
+	{ "delta", case_delta, false },
 	{ "add", case_add, false },
 	{ "columns", case_columns, false },
 	{ "slice", case_slice, false },

@@ -74,6 +74,7 @@ ROOT = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "models"
 )
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
+ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]  # linear attention
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -860,6 +861,36 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    # three layers of four with linear attention; its value heads are more than its key heads
+    "qwen3_5": dict(
+        seed=3,  # of those that were tried the least sensitive to rounding
+        arch="qwen3_5_text",
+        store="BF16",
+        config=dict(
+            vocab_size=269,
+            **dict(SMALL, num_hidden_layers=5, max_position_embeddings=512),
+            head_dim=16,
+            rms_norm_eps=1e-6,
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=10000.0,
+                partial_rotary_factor=0.5,
+                mrope_interleaved=True,
+                mrope_section=[2, 1, 1],
+            ),
+            attention_bias=False,
+            attn_output_gate=True,
+            full_attention_interval=4,
+            linear_conv_kernel_dim=4,
+            linear_key_head_dim=12,
+            linear_value_head_dim=10,
+            linear_num_key_heads=2,
+            linear_num_value_heads=6,
+            mamba_ssm_dtype="float32",
+            mtp_num_hidden_layers=1,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
 CLASS = {
     **experts.CLASS,
@@ -880,6 +911,7 @@ CLASS = {
     "mistral": transformers.MistralForCausalLM,
     "qwen2": transformers.Qwen2ForCausalLM,
     "qwen3": transformers.Qwen3ForCausalLM,
+    "qwen3_5_text": transformers.Qwen3_5ForCausalLM,
 }
 
 
@@ -910,14 +942,20 @@ def fill(model, seed):
     zero."""
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
-    plus = model.config.model_type.startswith("gemma")  # norms multiply with 1 + w
-    scaled = math.sqrt(model.config.hidden_size) if plus else 1  # and embeddings are scaled
+    kind = model.config.model_type
+    plus = kind.startswith(("gemma", "qwen3_5"))  # norms multiply with 1 + w
+    # and embeddings are scaled
+    scaled = math.sqrt(model.config.hidden_size) if kind.startswith("gemma") else 1
     for name, p in sorted(model.named_parameters()):
         r = torch.randn(p.shape, generator=g)
         if name.endswith("norm.weight"):
-            v = (0 if plus else 1) + 0.2 * r
-        elif name.endswith((".bias", ".sinks")):
+            v = (0 if plus and "linear_attn" not in name else 1) + 0.2 * r
+        elif name.endswith((".bias", ".sinks", ".dt_bias")):
             v = 0.3 * r
+        elif name.endswith(".A_log"):
+            v = 0.8 * r - 1
+        elif name.endswith(".conv1d.weight"):
+            v = 2 * r  # behind SiLU queries and keys point to one side, none to the other
         elif "embed_tokens" in name:
             v = (0.25 if tied else 0.6) * r / (scaled if not tied else 1)
         elif "lm_head" in name:
@@ -957,7 +995,7 @@ def build(name):
         model.config.output_router_logits = False  # run() adds the loss of routers
     # the row of padding has no gradient in PyTorch, here it is a row like any other
     model.get_input_embeddings().padding_idx = None
-    fill(model, seed=1000 + list(FAMILIES).index(name))
+    fill(model, seed=row.get("seed", 1000 + list(FAMILIES).index(name)))
     if row["arch"] == "gpt_oss":
         experts.round_mx(model)
     return model, c
@@ -1136,7 +1174,8 @@ def expectation(name, model, with_grads=True, with_lora=True):
         "longrope",
         "dynamic",
     )
-    if not FAMILIES.get(name, {}).get("config", {}).get("sliding_window") and not by_length:
+    given = FAMILIES.get(name, {}).get("config", {})  # linear attention knows no mask
+    if not (given.get("sliding_window") or by_length or "linear_conv_kernel_dim" in given):
         far = (run_packed(model, b) - logits).abs().max().item()
         assert far < 2e-5, (name, far)
     if experts.blocks(model):
@@ -1187,8 +1226,22 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "pre_feedforward_layernorm.weight",
                 "post_mlp_layernorm.weight",
                 "post_self_attn_layernorm.weight",
+                "linear_attn.in_proj_qkv.weight",
+                "linear_attn.in_proj_z.weight",
+                "linear_attn.in_proj_a.weight",
+                "linear_attn.in_proj_b.weight",
+                "linear_attn.out_proj.weight",
+                "linear_attn.norm.weight",
+                "linear_attn.conv1d.weight",
+                "linear_attn.A_log",
+                "linear_attn.dt_bias",
             )
         }
+        if model.config.model_type == "qwen3_5_text":  # layer 3 has attention
+            keep |= {
+                "model.layers.3.self_attn." + k
+                for k in ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
+            }
         if model.config.model_type == "qwen2_moe":
             keep |= {
                 "model.layers.0.mlp.shared_expert." + k

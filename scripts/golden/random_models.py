@@ -127,6 +127,23 @@ def draw(r, family):
             attention_multiplier=r.choice([0.125, 0.3]),
             logits_scaling=r.choice([1.0, 8.0]),
         )
+    if family == "qwen3_5_text":
+        keys = r.choice([1, 2, 3])
+        c.update(
+            num_hidden_layers=r.choice([1, 3, 4, 5, 9]),
+            full_attention_interval=r.choice([1, 2, 4]),
+            linear_conv_kernel_dim=r.choice([2, 4, 5]),
+            linear_key_head_dim=r.choice([8, 20, 32, 128]),
+            linear_value_head_dim=r.choice([8, 20, 33, 128]),
+            linear_num_key_heads=keys,
+            linear_num_value_heads=keys * r.choice([1, 2, 3]),
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=c.pop("rope_theta"),
+                partial_rotary_factor=r.choice([0.5, 1.0]) if head % 4 == 0 else 1.0,
+            ),
+            attention_bias=r.random() < 0.3,
+        )
     return dict(arch=family, store=r.choice(["F32", "BF16", "F16"]), act=act, config=c)
 
 

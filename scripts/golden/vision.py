@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """vision.py - folders whose model also has a part for pictures, made around tiny language models
-that models.py has made: tests/golden/models/gemma3-vision and mistral-vision.
+that models.py has made: tests/golden/models/*-vision.
 
 Tensors are named as in files of the hub. Checked here: transformers computes from each folder and a
 text what it computes from the language model alone, so expect.safetensors of that one holds. Needs
@@ -28,6 +28,7 @@ SIGLIP = dict(
 PIXTRAL = dict(SIGLIP, model_type="pixtral", head_dim=8)
 QWEN = dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4)
 QWEN |= dict(out_hidden_size=48, num_position_embeddings=4, deepstack_visual_indexes=[0])
+QWEN35 = {k: v for k, v in QWEN.items() if k != "deepstack_visual_indexes"}
 # name, language model, the whole model's type and class, what else its configuration has
 FOLDERS = (
     (
@@ -54,6 +55,14 @@ FOLDERS = (
         dict(vision_config=QWEN, image_token_id=120, video_token_id=121)
         | dict(vision_start_token_id=122, vision_end_token_id=123),
     ),
+    (
+        "qwen3_5-vision",
+        "qwen3_5",
+        "qwen3_5",
+        transformers.Qwen3_5ForConditionalGeneration,
+        dict(vision_config=QWEN35, image_token_id=120, video_token_id=121)
+        | dict(vision_start_token_id=122, vision_end_token_id=123),
+    ),
 )
 OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_id")
 
@@ -66,16 +75,18 @@ def main():
         config = dict(architectures=[cls.__name__], model_type=kind, torch_dtype="bfloat16")
         text = {k: v for k, v in text.items() if k not in OF_TEXT}
         tied = text.get("tie_word_embeddings", False)
-        if kind == "qwen3_vl":  # names as transformers 5 has them
-            text["model_type"] = "qwen3_vl_text"
-            text["rope_parameters"] |= dict(mrope_section=[4, 3, 3], mrope_interleaved=True)
+        qwen = kind.startswith("qwen3")
+        if qwen:  # names as transformers 5 has them
+            text["model_type"] = kind + "_text"
+            sections = [4, 3, 3] if kind == "qwen3_vl" else [2, 1, 1]
+            text["rope_parameters"] |= dict(mrope_section=sections, mrope_interleaved=True)
             more = dict(more, tie_word_embeddings=tied)
         config |= dict(text_config=text) | more
         folder = models.path(name, "")
         models.write_json(os.path.join(folder, "config.json"), config)
         whole = cls(transformers.AutoConfig.from_pretrained(folder))
         state = {}
-        before = "model." if kind == "qwen3_vl" else ""
+        before = "model." if qwen else ""
         for k, v in whole.state_dict().items():
             k = k.removeprefix("model.")
             if not k.startswith(("language_model.", "lm_head.")):
@@ -84,6 +95,9 @@ def main():
             if before and k.startswith("model."):
                 k = k.replace("model.", "model.language_model.", 1)
             state[k if before else "language_model." + k] = v
+        if kind == "qwen3_5":  # a layer that predicts one token more, which transformers ignores
+            state["mtp.fc.weight"] = torch.ones(48, 96, dtype=torch.bfloat16)
+            state["mtp.layers.0.input_layernorm.weight"] = torch.ones(48, dtype=torch.bfloat16)
         save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         ids = torch.arange(3, 60)[None]
         with torch.no_grad():

@@ -130,9 +130,10 @@ def reference(c, model_path, steps, data):
                 plain = name.removeprefix("base_model.model.").replace(".default.", ".")
                 p.data.copy_(first_a(c["seed"], plain, p.shape))
     params = [p for p in model.parameters() if p.requires_grad]
+    decays = {id(p): p.ndim > 1 or n.endswith(".A_log") for n, p in model.named_parameters()}
     groups = [
-        dict(params=[p for p in params if p.ndim == 2], weight_decay=c["weight_decay"]),
-        dict(params=[p for p in params if p.ndim < 2], weight_decay=0.0),
+        dict(params=[p for p in params if decays[id(p)]], weight_decay=c["weight_decay"]),
+        dict(params=[p for p in params if not decays[id(p)]], weight_decay=0.0),
     ]
     opt = (
         torch.optim.SGD(groups, lr=0.0, momentum=c["momentum"])

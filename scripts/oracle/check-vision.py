@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3, Mistral Small 3.1, Ministral 3 and Qwen3-VL a small random model is made and saved by
-transformers. A run's adapter must load into the whole model by PEFT, in the language model only,
-and change its logits as `heteroshard merge` changes those of the language model alone; an adapter
-that PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
-tokenizer is the one of tests/golden/models/smollm2."""
+For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen3-VL and Qwen3.5 a small random model is made and
+saved by transformers. A run's adapter must load into the whole model by PEFT, in the language model
+only, and change its logits as `heteroshard merge` changes those of the language model alone; an
+adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
+peft; the tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
 import os
@@ -76,6 +76,24 @@ def qwen():
     return transformers.Qwen3VLForConditionalGeneration, c
 
 
+def qwen35():
+    rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[2, 1, 1])
+    linear = dict(linear_key_head_dim=12, linear_value_head_dim=10, linear_num_key_heads=2)
+    c = transformers.Qwen3_5Config(
+        text_config=dict(TEXT, model_type="qwen3_5_text", num_hidden_layers=4)
+        | dict(linear, linear_num_value_heads=4)
+        | dict(rope_parameters=rope | dict(partial_rotary_factor=0.5)),
+        vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2)
+        | dict(patch_size=4, out_hidden_size=48, num_position_embeddings=4),
+        image_token_id=268,
+        video_token_id=269,
+        vision_start_token_id=270,
+        vision_end_token_id=271,
+        tie_word_embeddings=True,
+    )
+    return transformers.Qwen3_5ForConditionalGeneration, c
+
+
 def logits(model):
     with torch.no_grad():
         return model.float().eval()(IDS).logits
@@ -90,12 +108,12 @@ def merged(program, base, adapter, out):
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
     bad = 0
-    for make in (gemma, mistral, ministral, qwen):
+    for make in (gemma, mistral, ministral, qwen, qwen35):
         torch.manual_seed(0)
         cls, c = make()
         model = cls(c).float()
         for p in model.parameters():
-            one = p.ndim == 1 and make is not gemma
+            one = p.ndim == 1 and make not in (gemma, qwen35)
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + one
         with tempfile.TemporaryDirectory() as d:
             base, run, own = d + "/base", d + "/run", d + "/peft"

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "dev/dev_attn.h"
+#include "dev/dev_delta.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -605,41 +606,67 @@ static int attention(struct bench *b, enum dtype t, struct err *e)
 	return 0;
 }
 
+/* With as many heads, of at most DELTA_MOST numbers. */
+static int linear_attention(struct bench *b, enum dtype t, struct err *e)
+{
+	const struct dev_bench_shape *s = b->s;
+	const int64_t n = s->n, h = s->h, d = s->d < DELTA_MOST ? s->d : DELTA_MOST;
+	const struct dev_delta shape = { n, (n + s->t - 1) / s->t, h, d, d };
+	const int64_t size[] = { n,
+				 shape.s,
+				 h,
+				 h,
+				 d,
+				 d,
+				 dev_delta_parts(b->d->units, &shape),
+				 dev_delta_chunk(&shape) };
+	for (int back = 0; back < 2; back++) {
+		struct job j = kernel_job(b, back ? K_delta_bwd : K_delta_fwd, t, 0, e);
+		double squares;
+		put_zero(&j, (back ? 3 : 1) * n * h * d, t);
+		for (int i = 0; i < 4 && back; i++)
+			put_zero(&j, n * h, i < 2 ? t : DT_F32);
+		if (back)
+			put_b(&j, n * h * d, t);
+		put_b(&j, 4 * n * h, DT_F32);
+		put_b(&j, 3 * n * h * d, t);
+		for (int i = 0; i < 4; i++)
+			put_b(&j, n * h, i < 2 ? t : DT_F32);
+		put_starts(&j, &squares);
+		if (back)
+			put_zero(&j, (int64_t)dev_delta_bytes(&shape, size[6]) / 4, DT_F32);
+		else
+			put_none(&j);
+		for (int i = 0; i < (back ? 8 : 6); i++)
+			put_i(&j, size[i]);
+		j.flops = (back ? 20 : 7) * (double)(n * h * d * d);
+		TRY(finish(&j, BENCH_KERNEL, back ? "delta_bwd" : "delta_fwd",
+			   "%lldx%lld H %lld D %lld", LL(shape.s), LL(s->t), LL(h), LL(d)));
+	}
+	return 0;
+}
+
 /* Elementwise, and what goes over weights or logits */
 static int other_kernels(struct bench *b, enum dtype t, struct err *e)
 {
 	const struct dev_bench_shape *s = b->s;
 	const int64_t n = s->n * s->f, z = dtype_size(t),
 		      rows = s->n < HEAD_ROWS ? s->n : HEAD_ROWS;
-	struct job j = kernel_job(b, K_swiglu_fwd, t, 3.0 * (double)(n * z), e);
-	put_zero(&j, n, t);
-	put_b(&j, n, t);
-	put_b(&j, n, t);
-	for (int i = 0; i < 3; i++) /* one row */
-		put_i(&j, n);
-	TRY(finish(&j, BENCH_KERNEL, "swiglu_fwd", "%lld", LL(n)));
-
-	j = kernel_job(b, K_swiglu_bwd, t, 5.0 * (double)(n * z), e);
-	for (int i = 0; i < 5; i++)
-		put_b(&j, n, t);
-	for (int i = 0; i < 3; i++) /* one row */
-		put_i(&j, n);
-	TRY(finish(&j, BENCH_KERNEL, "swiglu_bwd", "%lld", LL(n)));
-
-	j = kernel_job(b, K_geglu_fwd, t, 3.0 * (double)(n * z), e);
-	put_zero(&j, n, t);
-	put_b(&j, n, t);
-	put_b(&j, n, t);
-	for (int i = 0; i < 3; i++) /* one row */
-		put_i(&j, n);
-	TRY(finish(&j, BENCH_KERNEL, "geglu_fwd", "%lld", LL(n)));
-
-	j = kernel_job(b, K_geglu_bwd, t, 5.0 * (double)(n * z), e);
-	for (int i = 0; i < 5; i++)
-		put_b(&j, n, t);
-	for (int i = 0; i < 3; i++) /* one row */
-		put_i(&j, n);
-	TRY(finish(&j, BENCH_KERNEL, "geglu_bwd", "%lld", LL(n)));
+	static const struct {
+		enum dev_kernel k[2]; /* forward, backward */
+		const char *name[2];
+	} gated[] = { { { K_swiglu_fwd, K_swiglu_bwd }, { "swiglu_fwd", "swiglu_bwd" } },
+		      { { K_geglu_fwd, K_geglu_bwd }, { "geglu_fwd", "geglu_bwd" } } };
+	struct job j;
+	for (int i = 0; i < 4; i++) {
+		const int back = i % 2;
+		j = kernel_job(b, gated[i / 2].k[back], t, (back ? 5.0 : 3.0) * (double)(n * z), e);
+		for (int k = 0; k < (back ? 5 : 3); k++)
+			put_b(&j, n, t);
+		for (int k = 0; k < 3; k++) /* one row */
+			put_i(&j, n);
+		TRY(finish(&j, BENCH_KERNEL, gated[i / 2].name[back], "%lld", LL(n)));
+	}
 
 	j = kernel_job(b, K_axpby, t, 3.0 * (double)(n * z), e);
 	put_b(&j, n, t);
@@ -759,6 +786,7 @@ int dev_bench(struct dev *d, const struct dev_bench_shape *s, dev_bench_row_fn r
 			continue;
 		TRYOUT(row_kernels(&b, t, e));
 		TRYOUT(attention(&b, t, e));
+		TRYOUT(linear_attention(&b, t, e));
 		TRYOUT(other_kernels(&b, t, e));
 	}
 	if (s->n && !s->products)

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "dev/dev_attn.h"
+#include "dev/dev_delta.h"
 #include "dev/kernel_text.h"
 
 #include <string.h>
@@ -47,6 +48,7 @@ void gpu_text(enum dtype t, struct buf *b)
 	buf_adds(b, kernel_conv);
 	buf_adds(b, kernel_xent);
 	buf_adds(b, kernel_experts);
+	buf_adds(b, kernel_delta);
 	buf_adds(b, kernel_tile);
 	buf_adds(b, kernel_tile_nvidia);
 	buf_adds(b, kernel_tile_amd);
@@ -226,6 +228,33 @@ static int64_t windows(const union dev_arg *size, const union dev_arg *k)
 	       ((size[1].i + 2 * k[4].i - k[1].i) / k[2].i + 1);
 }
 
+/* `a` begins with N, S, G, H, K, V of kernel.def. */
+static int delta_check(const union dev_arg *a, struct err *e)
+{
+	if (a[2].i < 1 || a[3].i < 1 || a[3].i % a[2].i || a[4].i < 1 || a[4].i > DELTA_MOST ||
+	    a[5].i < 1 || a[5].i > DELTA_MOST)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "linear attention with %lld keys of %lld numbers and %lld values of "
+			       "%lld: at most %d numbers are supported",
+			       (long long)a[2].i, (long long)a[4].i, (long long)a[3].i,
+			       (long long)a[5].i, DELTA_MOST);
+	return 0;
+}
+
+/* A loop over the numbers of a state's row (kernel/delta.k). */
+static int64_t state_row(int64_t k) { return loop(over(k, 16)) + over(k, 16) * loop(16); }
+
+/* Of delta_bwd in kernel/delta.k; behind those are the parts and the tokens of a chunk. */
+static int64_t delta_passes(const union dev_arg *a)
+{
+	const int64_t row = state_row(a[4].i), slab = loop(16) + loop(GPU_LANES / 4),
+		      chunks = a[1].i + over(a[0].i, a[7].i),
+		      token = 1 + 2 * row /* kept */ + 1 + 2 * row /* again */ + 1 +
+			      row /* back */ + loop(over(a[4].i, 16)) * (1 + slab) +
+			      loop(GPU_LANES / 4);
+	return loop(a[1].i) * (1 + 2 * row) + loop(chunks) * (5 + 4 * row) + a[0].i * token;
+}
+
 int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_STEPS],
 	      struct err *e)
 {
@@ -307,6 +336,34 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 		break;
 	case K_geglu_bwd:
 		STEP(geglu_bwd, gated_groups(a + 5), somes(6));
+		break;
+	case K_glu_fwd:
+		STEP(glu_fwd, gated_groups(a + 3), somes(4));
+		break;
+	case K_glu_bwd:
+		STEP(glu_bwd, gated_groups(a + 5), somes(6));
+		break;
+	case K_conv1d_fwd:
+		STEP(conv1d_fwd, over(a[5].i * a[6].i, GPU_LANES), loop(a[7].i));
+		break;
+	case K_conv1d_bwd:
+		if (a[1].b.buf && a[6].i)
+			STEP(conv1d_dw, over(a[7].i, SUMMED), loop(a[8].i) * (1 + rows_of(a[6].i)));
+		STEP(conv1d_dx, over(a[6].i * a[7].i, GPU_LANES), loop(a[8].i));
+		break;
+	case K_delta_fwd:
+		TRY(delta_check(a + 9, e));
+		STEP(delta_each, over(a[9].i * 2 * (a[11].i + a[12].i), GPU_LANES), loop(a[13].i));
+		STEP(delta_fwd, a[10].i * a[12].i,
+		     2 * state_row(a[13].i) + loop(a[9].i) * (1 + 2 * state_row(a[13].i)));
+		break;
+	case K_delta_bwd:
+		TRY(delta_check(a + 14, e));
+		if (!a[14].i)
+			break;
+		STEP(delta_bwd, a[20].i * a[17].i, delta_passes(a + 14));
+		STEP(delta_qk, a[14].i * 2 * a[16].i, loop(a[17].i / a[16].i) + GROUPED);
+		STEP(delta_gates, a[17].i, lanes(a[14].i) + 2 * GROUPED);
 		break;
 	case K_axpby:
 		STEP(axpby, over(a[2].i, SOME * GPU_LANES), somes(4));

@@ -4,7 +4,8 @@
  *
  * Formats are rows of format.def (safetensors folder, GGUF). Tensors are presented under their
  * Hugging Face names and shapes with the row order of Hugging Face, also when they come from GGUF
- * (names mapped, Q/K rows of `llama` files put back). Files are memory-mapped: opening touches
+ * (names mapped, Q/K rows of `llama` files put back); but the weights of a convolution by channel,
+ * [channels, 1, size], are a vector. Files are memory-mapped: opening touches
  * headers only, reading touches one tensor. All offsets and counts are checked against the file
  * when it is opened.
  *

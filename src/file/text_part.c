@@ -42,6 +42,11 @@ static const struct model {
 	  .as = "qwen3",
 	  .architecture = "Qwen3ForCausalLM",
 	  .defaults = "{\"head_dim\": 128, \"rope_theta\": 500000}" },
+	{ .whole = "qwen3_5",
+	  .text = "qwen3_5_text",
+	  .as = "qwen3_5_text",
+	  .architecture = "Qwen3_5ForCausalLM",
+	  .defaults = "{}" },
 };
 
 /* Of the whole model, and not in the configuration of its language model, or better there. */

@@ -30,13 +30,12 @@ static void specs_release(struct specs *s)
 	arena_release(&s->names);
 }
 
-static struct st_spec value_spec(const struct trained_param *p)
+static struct st_spec value_spec(const struct job *j, const struct trained_param *p)
 {
-	return (struct st_spec){ .name = p->name,
-				 .dtype = DT_F32,
-				 .ndim = p->ndim,
-				 .shape = { p->dim[0], p->dim[1] },
-				 .user = p->value };
+	struct st_spec s = { .name = p->name, .dtype = DT_F32, .user = p->value };
+	memcpy(s.shape, p->dim, sizeof p->dim);
+	s.ndim = model_file_shape(&j->model, p->name, p->ndim, s.shape);
+	return s;
 }
 
 /* A state that has a number for each of the parameter has its shape, another one is a row. */
@@ -73,7 +72,7 @@ static int list_specs(const struct job *j, enum state_file which, struct specs *
 	*s = (struct specs){ .spec = mem_array(most, sizeof *s->spec), .names = ARENA_INIT };
 	int rc = s->spec ? 0 : err_nomem(e, most * sizeof *s->spec, "the trained tensors");
 	for (size_t i = 0; which == STATE_VALUES && i < j->nparam && rc >= 0; i++)
-		s->spec[s->n++] = value_spec(&j->param[i]);
+		s->spec[s->n++] = value_spec(j, &j->param[i]);
 	if (which == STATE_STATES && rc >= 0)
 		rc = list_states(j, s, e);
 	if (rc < 0)
@@ -310,7 +309,7 @@ int state_files_result(struct job *j, const char *path, struct err *e)
 	int rc = s.spec ? 0 : err_nomem(e, j->nparam * sizeof *s.spec, "the trained tensors");
 	for (size_t i = 0; i < j->nparam && rc >= 0; i++)
 		if (!merge_is_fused(&j->model, j->param[i].name))
-			s.spec[s.n++] = value_spec(&j->param[i]);
+			s.spec[s.n++] = value_spec(j, &j->param[i]);
 	if (rc >= 0)
 		rc = merge_fused_specs(&j->model, DT_F32, &s.names, s.spec, &s.n, e);
 	if (rc >= 0)

@@ -190,16 +190,23 @@ static int make_qkv(struct tape *t, const struct layer *l, const struct layer_co
 }
 
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
-	      struct tensor *x, struct tensor *part[3], struct err *e)
+	      struct tensor *x, struct tensor *part[3], struct tensor **gate_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-	struct tensor *all;
+	const int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
+	struct tensor *all, *both;
 	TRY(make_qkv(t, l, c, x, part, &all, e));
+	*gate_p = NULL;
+	if (m->attn_gate) {
+		both = part[0];
+		TRY(op_columns_apply(t, both, 2 * d, d, d, gate_p, e));
+		TRY(op_columns_apply(t, both, 2 * d, 0, d, &part[0], e));
+	}
 	if (all && !m->qk_norm && !c->kv)
 		return slice_qkv(t, c, all, part, e);
 	for (int i = 0; i < 3 && all; i++)
-		TRY(op_columns_apply(t, all, i ? q + (i - 1) * kv : 0, i ? kv : q, &part[i], e));
+		TRY(op_columns_apply(t, all, q + 2 * kv, i ? q + (i - 1) * kv : 0, i ? kv : q,
+				     &part[i], e));
 	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
 	TRY(heads(t, c, &part[1], m->kv_heads, l->knorm, e));
 	view_heads(part[2], m->kv_heads, m->head_dim);
@@ -258,14 +265,15 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	return 0;
 }
 
-int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,
+int block_append_kv(struct tape *t, const struct layer_context *c, int which, struct tensor *x,
 		    struct tensor **y_p, struct err *e)
 {
-	size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype),
-	       all = row * (size_t)kv->cap;
-	struct dev_ref at = DEV_REF(kv->kv, all * (size_t)(2 * layer + which));
-	TRY(dev_copy(DEV_REF(at.buf, at.off + row * (size_t)kv->len), x->at,
-		     row * (size_t)x->dim[0], e));
+	const struct kv_cache *kv = c->kv;
+	const size_t row = (size_t)(x->dim[1] * x->dim[2]) * dtype_size(x->dtype),
+		     at = kv->at[c->index - c->stage->opt.first] +
+			  (which ? row * (size_t)kv->cap : 0);
+	TRY(dev_copy(DEV_REF(kv->kv, at + row * (size_t)kv->len), x->at, row * (size_t)x->dim[0],
+		     e));
 	int64_t dim[3] = { kv->len + x->dim[0], x->dim[1], x->dim[2] };
-	return tape_tensor(t, x->dtype, 3, dim, at, y_p, e);
+	return tape_tensor(t, x->dtype, 3, dim, DEV_REF(kv->kv, at), y_p, e);
 }

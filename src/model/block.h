@@ -23,17 +23,17 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
  * of one kind, without bias and magnitudes. It follows from model and configuration alone, so that
  * every split computes the same. */
 bool block_joins(const struct layer *l, const enum linear *i, int n);
-/* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated. Without
- * kept keys they may be columns of one tensor. */
+/* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated; and the
+ * gate of the output (N,H*D), or NULL. Without kept keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
-	      struct tensor *x, struct tensor *part[3], struct err *e);
+	      struct tensor *x, struct tensor *part[3], struct tensor **gate_p, struct err *e);
 /* y (N,C) = h + what the feed-forward half makes of h (N,C). What no backward reads is not kept:
  * the norm's output under frozen gate and up, and the input of a frozen down (N,F). */
 int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *h, struct tensor **y_p, struct err *e);
-/* Appends the new keys (which 0) or values (1), x (N,G,D), to the kept ones: y (Nk,G,D) is all
- * of them. */
-int block_append_kv(struct tape *t, struct kv_cache *kv, int64_t layer, int which, struct tensor *x,
+/* Appends the new keys (which 0) or values (1) of the layer, x (N,G,D), to the kept ones: all of
+ * them are y (Nk,G,D). */
+int block_append_kv(struct tape *t, const struct layer_context *c, int which, struct tensor *x,
 		    struct tensor **y_p, struct err *e);
 
 #endif

@@ -1,23 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c - generation: the layers of a stage over one sequence, keys and values kept. */
 #include "model/decoder.h"
+#include "model/delta.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
 #include <math.h>
 
+/* What a layer keeps of `cap` positions; 0: too much. */
+static uint64_t layer_bytes(const struct stage *s, int64_t index, int64_t cap)
+{
+	const struct model_config *m = &s->cfg;
+	uint64_t bytes = (uint64_t)(m->kv_heads * m->head_dim) * dtype_size(s->opt.act) * 2;
+	if (m->delta[index])
+		return delta_kept_bytes(m, s->opt.act);
+	return mul_ok(bytes, (uint64_t)cap, &bytes) && bytes < SIZE_MAX / 2 ? bytes : 0;
+}
+
+static int clear(struct kv_cache *c, size_t bytes, struct err *e)
+{
+	const union dev_arg a[] = { { .b = DEV_REF(c->kv, 0) },
+				    { .b = DEV_REF(c->kv, 0) },
+				    { .i = (int64_t)(bytes / 4) },
+				    { .f = 0 },
+				    { .f = 0 } };
+	return dev_launch(c->stage->dev, K_axpby, DT_F32, a, e);
+}
+
 int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
 {
+	const int64_t layers = s->opt.last - s->opt.first;
+	uint64_t bytes = 0;
 	*c = (struct kv_cache){ .stage = s, .cap = cap };
-	uint64_t bytes = (uint64_t)(s->cfg.kv_heads * s->cfg.head_dim) * dtype_size(s->opt.act) * 2;
-	if (cap < 1 || !mul_ok(bytes, (uint64_t)cap, &bytes) ||
-	    !mul_ok(bytes, (uint64_t)(s->opt.last - s->opt.first), &bytes))
-		return err_nomem(e, bytes, "keys and values");
+	c->at = mem_array((size_t)layers + 1, sizeof *c->at);
+	if (!c->at)
+		return err_nomem(e, (size_t)layers * sizeof *c->at, "keys and values");
+	for (int64_t i = 0; i < layers; i++) {
+		const uint64_t each = cap < 1 ? 0 : layer_bytes(s, s->opt.first + i, cap);
+		c->at[i] = bytes;
+		bytes += (each + 63) / 64 * 64;
+		if (!each || bytes > SIZE_MAX / 2) {
+			kv_release(c);
+			return err_nomem(e, each, "keys and values");
+		}
+	}
 	dmem_init(&c->mem, s->dev, 4 << 20);
-	if (s->end && !(c->logits = mem_array((size_t)s->cfg.vocab, sizeof *c->logits)))
+	if (s->end && !(c->logits = mem_array((size_t)s->cfg.vocab, sizeof *c->logits))) {
+		kv_release(c);
 		return err_nomem(e, (unsigned long long)s->cfg.vocab * 4, "logits");
+	}
 	int rc = dev_alloc(s->dev, bytes, &c->kv, e);
+	if (rc >= 0 && s->cfg.delta_layers)
+		rc = clear(c, bytes, e);
 	if (rc < 0)
 		kv_release(c);
 	return rc;
@@ -29,6 +64,7 @@ void kv_release(struct kv_cache *c)
 	dmem_release(&c->mem);
 	arena_release(&c->host);
 	mem_free(c->logits);
+	mem_free(c->at);
 	*c = (struct kv_cache){ 0 };
 }
 

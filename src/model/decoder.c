@@ -6,38 +6,26 @@
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
  * or GELU; q, k, v may come from one product, and gate and up (block.c), or experts (experts.c).
+ * attention() is in attention.c; layers of some families have linear attention instead (delta.c).
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D). */
+#include "model/attention.h"
 #include "model/block.h"
+#include "model/delta.h"
 #include "model/experts.h"
 
 #include "base/err.h"
-
-#include <math.h>
 
 /* y (N,C) = h + attention. */
 static int attend(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
-	const struct model_config *m = &c->stage->cfg;
-	struct tensor *a, *part[3], *q, *k, *v, *o /* (N,H*D) */;
+	const bool linear = c->stage->cfg.delta[c->index];
+	struct tensor *a, *o;
 	TRY(block_norm(t, c, l->norm[NORM_ATTN_IN], h, &a, e));
-	TRY(block_qkv(t, l, c, a, part, e));
-	q = part[0];
-	k = part[1];
-	v = part[2];
-	if (c->kv) {
-		int64_t here = c->index - c->stage->opt.first;
-		TRY(block_append_kv(t, c->kv, here, 0, k, &k, e));
-		TRY(block_append_kv(t, c->kv, here, 1, v, &v, e));
-	}
-	TRY(op_attention_apply(t, q, k, v, l->sinks, c->starts, c->kstarts, c->nseq,
-			       m->windowed[c->index] ? m->window : 0,
-			       m->attn_scale > 0 ? (float)m->attn_scale
-						 : 1.0f / sqrtf((float)m->head_dim),
-			       (float)m->attn_cap, &o, e));
-	return block_add(t, l, c, LIN_O, o, NORM_ATTN_OUT, h, y_p, e);
+	TRY(linear ? delta_mix(t, l, c, a, &o, e) : attention_mix(t, l, c, a, &o, e));
+	return block_add(t, l, c, linear ? LIN_DELTA_OUT : LIN_O, o, NORM_ATTN_OUT, h, y_p, e);
 }
 
 int decoder_route(struct tape *t, const struct layer *l, const struct layer_context *c,

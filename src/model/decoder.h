@@ -10,8 +10,11 @@ struct err;
 
 struct kv_cache {
 	struct stage *stage;
-	int64_t cap, len;   /* positions */
-	struct dev_buf *kv; /* per layer k then v, each (cap, G, D) */
+	int64_t cap, len; /* positions */
+	/* Per layer k then v, each (cap, G, D); of linear attention what its convolution saw last
+	 * (K-1, width), then the state (H,V,K) f32. at[]: where those of a layer here begin */
+	struct dev_buf *kv;
+	size_t *at;
 	struct dmem mem;
 	struct arena host;
 	struct dev_ref out; /* (n,C) of the last call, when the stage is not the end */

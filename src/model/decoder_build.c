@@ -138,6 +138,21 @@ static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, s
 	return stage_param_add(b, (int)index, name, 1, &c->hidden, false, &l->norm[n], e);
 }
 
+/* What linear attention has beside linear modules. */
+static int add_delta(struct stage_builder *b, int64_t index, struct layer *l, struct err *e)
+{
+	for (enum delta_param p = 0; p < DELTA_PARAMS; p++) {
+		const int64_t count = delta_param_count(&b->s->cfg, p);
+		char name[128];
+		snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)index,
+			 delta_param_name(p));
+		TRY(stage_param_add(b, (int)index, name, 1, &count, false, &l->delta[p], e));
+	}
+	/* as transformers' Trainer has it: all but biases and norms */
+	l->delta[DELTA_CONV]->decay = l->delta[DELTA_DECAY]->decay = true;
+	return 0;
+}
+
 int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 {
 	struct stage *s = b->s;
@@ -147,7 +162,12 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	static const enum linear order[] = { LIN_QKV,
+	static const enum linear order[] = { LIN_DELTA_QKV,
+					     LIN_DELTA_Z,
+					     LIN_DELTA_B,
+					     LIN_DELTA_A,
+					     LIN_DELTA_OUT,
+					     LIN_QKV,
 					     LIN_Q,
 					     LIN_K,
 					     LIN_V,
@@ -190,6 +210,8 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		for (int64_t x = 0; x < linear_copies(c, index, i); x++)
 			TRY(add_linear(b, (int)index, i, x,
 				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
+		if (i == LIN_DELTA_A)
+			TRY(add_delta(b, index, l, e));
 		/* no gradient ever reaches it, so that no optimizer moves it */
 		if (c->router_sigmoid && i == LIN_ROUTER) {
 			snprintf(rest, room, MODEL_CORRECTION);
@@ -257,7 +279,7 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	size_t n = layer ? NORM_COUNT + 4 : 3;
+	size_t n = layer ? NORM_COUNT + 4 + DELTA_PARAMS : 3;
 	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
 		if (model_has_linear(c, l))
 			n += 5 * (size_t)(linear_is_expert(l) ? c->experts : 1);

@@ -41,7 +41,9 @@ static const char *const linear_names[LIN_COUNT] = {
 	"gate_proj",    "up_proj",
 	"down_proj",    "shared_expert_gate",
 	"gate_proj",    "up_proj",
-	"down_proj",
+	"down_proj",    "in_proj_qkv",
+	"in_proj_z",    "in_proj_b",
+	"in_proj_a",    "out_proj",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -67,7 +69,12 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "mlp.shared_expert_gate",
 						     "mlp.shared_experts.gate_proj",
 						     "mlp.shared_experts.up_proj",
-						     "mlp.shared_experts.down_proj" };
+						     "mlp.shared_experts.down_proj",
+						     "linear_attn.in_proj_qkv",
+						     "linear_attn.in_proj_z",
+						     "linear_attn.in_proj_b",
+						     "linear_attn.in_proj_a",
+						     "linear_attn.out_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -81,6 +88,7 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && dense
 	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense
 	       : l == LIN_DOWN                ? dense
+	       : l >= LIN_DELTA_QKV           ? c->delta_layers > 0
 	       : !c->experts                  ? false
 	       : l == LIN_SHARED_SCORE        ? c->shared && c->shared_gated
 	       : l >= LIN_SHARED_GATES        ? c->shared && !c->shared_gated
@@ -97,6 +105,9 @@ static bool is_mlp(enum linear l)
 	return l == LIN_GATE || l == LIN_UP || l == LIN_DOWN || l == LIN_GATE_UP;
 }
 
+/* Whether `l` is part of attention, and not of linear attention. */
+static bool is_attention(enum linear l) { return l <= LIN_O || l == LIN_QKV; }
+
 bool linear_is_router(enum linear l)
 {
 	return l == LIN_ROUTER || l == LIN_SPARSE_ROUTER || l == LIN_OSS_ROUTER ||
@@ -108,7 +119,10 @@ bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NU
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l)
 {
 	const bool mixture = layer_is_mixture(c, layer);
-	return model_has_linear(c, l) && (is_mlp(l) ? !mixture : l < LIN_ROUTER || mixture);
+	return model_has_linear(c, l) && (is_mlp(l)            ? !mixture
+					  : is_attention(l)    ? !c->delta[layer]
+					  : l >= LIN_DELTA_QKV ? c->delta[layer]
+							       : mixture);
 }
 
 int64_t linear_copies(const struct model_config *c, int64_t layer, enum linear l)
@@ -126,7 +140,9 @@ int64_t linear_total(const struct model_config *c, enum linear l)
 {
 	if (!model_has_linear(c, l))
 		return 0;
-	if (!c->experts || (!is_mlp(l) && l < LIN_ROUTER))
+	if (is_attention(l) || l >= LIN_DELTA_QKV)
+		return is_attention(l) ? c->layers - c->delta_layers : c->delta_layers;
+	if (!c->experts)
 		return c->layers;
 	return is_mlp(l) ? c->dense_layers
 			 : (c->layers - c->dense_layers) * (linear_is_expert(l) ? c->experts : 1);
@@ -188,8 +204,9 @@ bool linear_is_quantized(const char *name)
 void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 {
 	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
-		      mlp = c->experts ? c->dense_width : c->intermediate;
-	const int64_t dims[LIN_COUNT][2] = { { q, c->hidden },
+		      mlp = c->experts ? c->dense_width : c->intermediate,
+		      values = c->delta_heads.values, wide = values * c->delta_heads.dv;
+	const int64_t dims[LIN_COUNT][2] = { { c->attn_gate ? 2 * q : q, c->hidden },
 					     { kv, c->hidden },
 					     { kv, c->hidden },
 					     { c->hidden, q },
@@ -213,7 +230,12 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { 1, c->hidden },
 					     { c->shared, c->hidden },
 					     { c->shared, c->hidden },
-					     { c->hidden, c->shared } };
+					     { c->hidden, c->shared },
+					     { delta_width(&c->delta_heads), c->hidden },
+					     { wide, c->hidden },
+					     { values, c->hidden },
+					     { values, c->hidden },
+					     { c->hidden, wide } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -236,6 +258,33 @@ const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
 				[NORM_MLP_OUT] = "post_mlp_layernorm" },
 	};
 	return names[c->norms][n];
+}
+
+const char *delta_param_name(enum delta_param p)
+{
+	static const char *const names[] = { "linear_attn.conv1d.weight", "linear_attn.A_log",
+					     "linear_attn.dt_bias", "linear_attn.norm.weight" };
+	return names[p];
+}
+
+int64_t delta_param_count(const struct model_config *c, enum delta_param p)
+{
+	const struct delta_heads *h = &c->delta_heads;
+	return p == DELTA_CONV   ? delta_width(h) * c->delta_conv
+	       : p == DELTA_NORM ? h->dv
+				 : h->values;
+}
+
+int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape)
+{
+	const size_t len = strlen(name), tail = strlen(delta_param_name(DELTA_CONV));
+	if (!c->delta_layers || ndim != 1 || len < tail ||
+	    strcmp(name + len - tail, delta_param_name(DELTA_CONV)) != 0)
+		return ndim;
+	shape[0] /= c->delta_conv;
+	shape[1] = 1;
+	shape[2] = c->delta_conv;
+	return 3;
 }
 
 int64_t qk_norm_width(const struct model_config *c, enum linear l)
@@ -274,12 +323,14 @@ static int64_t copies_of(const struct model_config *c, enum linear l, bool activ
 static int64_t layers_parameters(const struct model_config *c, bool active)
 {
 	int64_t n = 0;
-	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
-		n += layer_norm_name(c, k) ? c->hidden : 0;
 	n += c->sinks ? c->heads : 0;
 	if (c->qk_norm)
 		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
-	n *= c->layers;
+	n *= c->layers - c->delta_layers;
+	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
+		n += layer_norm_name(c, k) ? c->layers * c->hidden : 0;
+	for (enum delta_param p = 0; p < DELTA_PARAMS; p++)
+		n += c->delta_layers * delta_param_count(c, p);
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t dim[2];
 		linear_dims(c, l, dim);
@@ -329,6 +380,16 @@ int64_t model_matmul_parameters(const struct model_config *c)
 		n += copies_of(c, l, true) * dim[0] * dim[1];
 	}
 	return n;
+}
+
+int64_t model_attention_kept(const struct model_config *c)
+{
+	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
+		      wide = c->delta_heads.values * c->delta_heads.dv,
+		      /* a gate: the product of q_proj, and its second half */
+		attention = 2 * (q + kv) + (c->attn_gate ? 4 * q : 0),
+		      linear = 3 * delta_width(&c->delta_heads) + 4 * wide;
+	return ((c->layers - c->delta_layers) * attention + c->delta_layers * linear) / c->layers;
 }
 
 int64_t model_width(const struct model_config *c, int64_t index)
@@ -536,7 +597,8 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	if (!strcmp(name, "lm_head.weight"))
 		return c->tied ? 0 : 1;
 	size_t len = strlen(name);
-	if (len > 9 && !strcmp(name + len - 9, ".inv_freq"))
+	if ((len > 9 && !strcmp(name + len - 9, ".inv_freq")) ||
+	    (c->has_mtp && !strncmp(name, "mtp.", 4)))
 		return 0;
 	long long parsed = -1;
 	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 ||
@@ -552,9 +614,12 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 			return 1;
 	}
 	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
-		return c->qk_norm ? 1 : -1;
+		return c->qk_norm && !c->delta[parsed] ? 1 : -1;
 	if (!strcmp(rest, "self_attn.sinks"))
-		return c->sinks ? 1 : -1;
+		return c->sinks && !c->delta[parsed] ? 1 : -1;
+	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
+		if (!strcmp(rest, delta_param_name(k)))
+			return c->delta[parsed] ? 1 : -1;
 	if (!strcmp(rest, MODEL_CORRECTION))
 		return c->router_sigmoid && layer_is_mixture(c, parsed) ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {

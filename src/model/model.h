@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "model/own_spec.h"
+#include "tensor/delta_heads.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -52,6 +53,11 @@ enum linear {
 	LIN_SHARED_GATES, /* as GLM-4 names them: several as one */
 	LIN_SHARED_UPS,
 	LIN_SHARED_DOWNS,
+	LIN_DELTA_QKV, /* of linear attention, as Qwen3.5 names them */
+	LIN_DELTA_Z,
+	LIN_DELTA_B,
+	LIN_DELTA_A,
+	LIN_DELTA_OUT,
 	LIN_COUNT
 };
 
@@ -103,8 +109,10 @@ struct model_config {
 	/* Layers that have an MLP of dense_width numbers instead, and how many they are */
 	uint8_t dense[MODEL_LAYERS_MOST];
 	int64_t dense_layers, dense_width;
-	/* Layers behind the last one in the files, that predict further tokens and are not read */
+	/* Layers behind the last one in the files, that predict further tokens and are not read, or
+	 * have names of their own (mtp.) */
 	int64_t extra_layers;
+	bool has_mtp;
 	/* Of gpt-oss: biases of router and experts, a gain and a limit in the SwiGLU (0: none), a
 	 * sink for each head */
 	bool expert_bias, experts_mx; /* mx: the files have their matrices in MXFP4 */
@@ -112,6 +120,13 @@ struct model_config {
 	bool sinks;
 	/* factor on the loss that balances experts, where the model's configuration has one */
 	double router_loss;
+	/* q_proj gives each head a query and a gate of its output */
+	bool attn_gate;
+	/* Layers with linear attention by the gated delta rule instead (model/delta.h): how many,
+	 * which, their heads, and how many tokens the convolution before it sees */
+	int64_t delta_layers, delta_conv;
+	uint8_t delta[MODEL_LAYERS_MOST];
+	struct delta_heads delta_heads;
 	double attn_cap, logit_cap;          /* soft caps on scores and logits; 0: none */
 	uint8_t no_rope[MODEL_LAYERS_MOST];  /* this layer does not rotate (SmolLM3) */
 	int64_t window;                      /* sliding window in tokens; 0: none */
@@ -181,6 +196,10 @@ static inline size_t model_target_words(const struct model_config *c)
 	return c->own.n ? (size_t)own_target_words(&c->own) : 1;
 }
 
+/* Numbers of a token that attention keeps for its backward pass, the mean of the layers: what goes
+ * in and out of it, and of linear attention what each step of it makes. */
+int64_t model_attention_kept(const struct model_config *c);
+
 const char *linear_name(enum linear l); /* "q_proj" */
 /* "self_attn.q_proj"; a star stands for the number of the expert */
 const char *linear_path(enum linear l);
@@ -207,6 +226,14 @@ bool model_has_linear(const struct model_config *c, enum linear l);
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l);
 /* All layers have experts, where any has. */
 void model_drop_dense(struct model_config *c);
+/* The parameters of linear attention that are no linear modules: the name behind "model.layers.3.",
+ * and how many numbers. */
+enum delta_param { DELTA_CONV, DELTA_DECAY, DELTA_DT, DELTA_NORM, DELTA_PARAMS };
+const char *delta_param_name(enum delta_param p);
+int64_t delta_param_count(const struct model_config *c, enum delta_param p);
+/* A tensor's dimensions here, which it changes to those that files have, and their number there.
+ * Weights of a convolution by channel are a vector here, and [channels, 1, delta_conv] there. */
+int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape);
 /* Whether this layer has experts. */
 static inline bool layer_is_mixture(const struct model_config *c, int64_t layer)
 {

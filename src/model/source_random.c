@@ -30,6 +30,9 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	}
 	if (strstr(name, ".sinks"))
 		t->shape[0] = c->heads;
+	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
+		if (strstr(name, delta_param_name(k)))
+			t->shape[0] = delta_param_count(c, k);
 	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
 		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
 	int at = 0;
@@ -64,7 +67,9 @@ static int read_random(void *ctx, const char *name, int64_t row0, int64_t rows, 
 	}
 	find_tensor(ctx, name, &t, e);
 	if (t.ndim == 1) {
-		float v = strstr(name, "bias") ? 0 : 1 - c->norm_plus;
+		float v = strstr(name, "bias")            ? 0
+			  : strstr(name, ".linear_attn.") ? 1
+							  : 1 - c->norm_plus;
 		for (int64_t i = 0; i < rows; i++)
 			dst[i] = v;
 		return 0;

@@ -11,6 +11,7 @@
 #include "net/frame.h"
 #include "runtime/measure_experts.h"
 #include "runtime/measure_host.h"
+#include "runtime/measure_kinds.h"
 #include "runtime/runtime.h"
 
 #include <limits.h>
@@ -635,7 +636,7 @@ static int64_t layers_wanted(const struct measure_request *q, uint64_t free)
 	n = n > most ? most : n;
 	if (free && (double)n * whole > (double)free / 2)
 		n = (int64_t)((double)free / 2 / whole);
-	return n > LAYERS_LEAST ? n : LAYERS_LEAST;
+	return measure_kinds_layers(&q->cfg, n > LAYERS_LEAST ? n : LAYERS_LEAST, LAYERS_MOST);
 }
 
 static int build(struct measuring *p, const struct optimizer *o, uint64_t free, struct err *e)
@@ -650,6 +651,7 @@ static int build(struct measuring *p, const struct optimizer *o, uint64_t free, 
 	so.router_loss = so.router_z = 0; /* they join layers that are measured alone */
 	for (p->layers = layers_wanted(p->q, free);; p->layers--) {
 		c.layers = so.last = p->layers;
+		measure_kinds_share(&p->q->cfg, c.layers, &c);
 		err_clear(e);
 		rc = stage_build(&p->whole, p->dev, &c, &so, &src, e);
 		if (rc != ERR_NOMEM || p->layers == 1)

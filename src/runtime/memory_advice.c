@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "dev/dev_attn.h"
+#include "dev/dev_delta.h"
 #include "tensor/ops.h"
 
 #include <stdio.h>
@@ -18,12 +19,12 @@ enum { BLOCK = 4 << 20 /* by which stacks of device memory grow */ };
 static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const struct model_config *c = a->cfg;
-	const uint64_t one = n * dtype_size(a->opt->act), d = (uint64_t)c->head_dim;
+	const uint64_t one = n * dtype_size(a->opt->act),
+		       attention = (uint64_t)model_attention_kept(c);
 	/* of experts, whose inputs and outputs are kept too */
 	const uint64_t width = (uint64_t)c->intermediate * (c->experts ? (uint64_t)c->top_k : 1) +
 			       (c->experts ? (uint64_t)(c->top_k * c->hidden + c->shared) : 0);
-	uint64_t sum = one * (4 * (uint64_t)c->hidden + 2 * (uint64_t)(c->heads + c->kv_heads) * d +
-			      3 * width) +
+	uint64_t sum = one * (4 * (uint64_t)c->hidden + attention + 3 * width) +
 		       4 * n * (2 + (uint64_t)c->heads);
 	for (int i = 0; i < LIN_COUNT; i++)
 		sum += a->opt->lora.target[i] ? one * (uint64_t)a->opt->lora.r : 0;
@@ -55,10 +56,13 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 				       a->cfg->head_dim, 0 };
 	const uint64_t parts =
 		dev_attn_bytes(&attn, dev_attn_parts(a->units, &attn)) - dev_attn_bytes(&attn, 1);
+	const struct delta_heads *h = &a->cfg->delta_heads;
+	const struct dev_delta delta = { tokens, 1, h->values, h->dk, h->dv };
+	const uint64_t states = a->cfg->delta_layers && a->units ? dev_delta_bytes(&delta, 1) : 0;
 	/* the gradients of backward, and with recomputation what one layer keeps, which are on the
 	 * scratch stack */
 	return 2 * BLOCK + kept * (uint64_t)a->in_flight + layer * (recompute ? 16 : 8) / 10 +
-	       parts + (a->end ? logits + 3 * row : 0);
+	       parts + states + (a->end ? logits + 3 * row : 0);
 }
 
 /* Bytes that 4 bits a weight would free in the layers of this worker. */

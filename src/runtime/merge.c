@@ -192,10 +192,10 @@ static int write_folder(struct merger *m, const char *dir, struct err *e)
 			m->all++;
 		if (model_knows_tensor(&m->cfg, t->name) != 1 || merge_is_fused(&m->cfg, t->name))
 			continue;
-		spec[n] = (struct st_spec){ .name = t->name,
-					    .dtype = dtype_of(m, t),
-					    .ndim = t->ndim };
-		memcpy(spec[n++].shape, t->shape, sizeof t->shape);
+		spec[n] = (struct st_spec){ .name = t->name, .dtype = dtype_of(m, t) };
+		memcpy(spec[n].shape, t->shape, sizeof t->shape);
+		spec[n].ndim = model_file_shape(&m->cfg, t->name, t->ndim, spec[n].shape);
+		n++;
 	}
 	const enum dtype usual = m->o->as_base ? usual_dtype(m) : m->o->dtype;
 	char path[4096];

@@ -4,6 +4,7 @@
 #define HS_TENSOR_OPS_H
 
 #include "dev/act.h"
+#include "tensor/delta_heads.h"
 #include "tensor/tape.h"
 
 /* y (N,C) = rows ids (N) i32 of table (V,C). */
@@ -77,9 +78,24 @@ int op_swiglu_oss_apply(struct tape *t, struct tensor *gate, struct tensor *up, 
 /* y (N,F) = gelu(gate (N,F)) * up (N,F), gelu by tanh */
 int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		   struct err *e);
-/* y (N,W) = columns [from, from+W) of x (N,C). The parts that are taken of x must be all of x, and
- * no two may overlap: each writes its part of dx. */
-int op_columns_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
+/* y (N,F) = sigmoid(gate (N,F)) * up (N,F) */
+int op_glu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
+		 struct err *e);
+/* y (N,C): each channel of x (N,C) convolved with its row of w (C*K) over the last K tokens; pos
+ * (N) i32 and kept (K-1,C) or DEV_NONE as in conv1d_fwd. */
+int op_conv1d_apply(struct tape *t, struct tensor *x, struct param *w, struct dev_ref pos,
+		    struct dev_ref kept, struct tensor **y_p, struct err *e);
+
+/* Linear attention by the gated delta rule: y (N,H,V) of x (N, 2*G*K+H*V), a and b (N,H), decay and
+ * dt (H), start (S+1) i32; state (H,V,K) f32 of a single sequence, or DEV_NONE (delta_fwd). */
+int op_delta_apply(struct tape *t, struct tensor *x, struct tensor *a, struct tensor *b,
+		   struct param *decay, struct param *dt, const struct delta_heads *h,
+		   struct dev_ref start, int64_t nseq, struct dev_ref state, struct tensor **y_p,
+		   struct err *e);
+/* y (N, C/every*W) = columns [from, from+W) of each `every` columns of x (N,C), one behind the
+ * other. The parts that are taken of x must be all of x, and no two may overlap: each writes its
+ * part of dx. */
+int op_columns_apply(struct tape *t, struct tensor *x, int64_t every, int64_t from, int64_t width,
 		     struct tensor **y_p, struct err *e);
 /* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and
  * gated activations take such tensors. */

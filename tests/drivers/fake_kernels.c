@@ -61,6 +61,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/conv.k"
 #include "dev/kernel/xent.k"
 #include "dev/kernel/experts.k"
+#include "dev/kernel/delta.k"
 #endif
 #include "dev/kernel/tile.k"
 #ifdef TILE

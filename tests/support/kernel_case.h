@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_case.h - what the cases of tests/test_dev_kernels.c share: how far a result may be from
- * float64, room for references, lengths; and the cases of attention (kernel_attn.c), of
- * optimizers (kernel_optim.c), experts (kernel_experts.c) and own models (kernel_nn.c). */
+ * float64, room for references, lengths; and the cases of attention (kernel_attn.c), of linear
+ * attention (kernel_delta.c), optimizers (kernel_optim.c), experts (kernel_experts.c) and own
+ * models (kernel_nn.c). */
 #ifndef HS_TESTS_SUPPORT_KERNEL_CASE_H
 #define HS_TESTS_SUPPORT_KERNEL_CASE_H
 
@@ -67,6 +68,13 @@ void case_col2im(struct tensors *ts, enum dtype t);
 void case_swap_axes(struct tensors *ts, enum dtype t);
 void case_pool_fwd(struct tensors *ts, enum dtype t);
 void case_pool_bwd(struct tensors *ts, enum dtype t);
+
+void case_glu_fwd(struct tensors *ts, enum dtype t);
+void case_glu_bwd(struct tensors *ts, enum dtype t);
+void case_conv1d_fwd(struct tensors *ts, enum dtype t);
+void case_conv1d_bwd(struct tensors *ts, enum dtype t);
+void case_delta_fwd(struct tensors *ts, enum dtype t);
+void case_delta_bwd(struct tensors *ts, enum dtype t);
 
 void case_swiglu_oss_fwd(struct tensors *ts, enum dtype t);
 void case_swiglu_oss_bwd(struct tensors *ts, enum dtype t);

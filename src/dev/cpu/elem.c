@@ -233,6 +233,40 @@ int CPU_SYM(cpu_geglu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, 
 	return gated(c, t, a, true, geglu_bwd_chunk);
 }
 
+INLINE void glu_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
+{
+	const vf one = v_set(1.0f);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf g = ldm(x->in[0], i, n, bf), u = ldm(x->in[1], i, n, bf);
+		stm(x->out, o, u / (one + v_exp(-g)), n, bf);
+	}
+}
+GATED_BY_DTYPE(glu_fwd)
+
+int CPU_SYM(cpu_glu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated(c, t, a, false, glu_fwd_chunk);
+}
+
+INLINE void glu_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
+{
+	const vf one = v_set(1.0f);
+	for (; n > 0; i += VW, o += VW, n -= VW) {
+		vf dy = ldm(x->in[0], o, n, bf), g = ldm(x->in[1], i, n, bf),
+		   u = ldm(x->in[2], i, n, bf), s = one / (one + v_exp(-g));
+		stm(x->out, i, dy * u * s * (one - s), n, bf);
+		stm(x->out2, i, dy * s, n, bf);
+	}
+}
+GATED_BY_DTYPE(glu_bwd)
+
+int CPU_SYM(cpu_glu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated(c, t, a, true, glu_bwd_chunk);
+}
+
 /* Formats without vector code go through float32 in pieces. */
 static void cast_chunk(void *ctx, int64_t i, int thread)
 {

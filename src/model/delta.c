@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* delta.c - see delta.h. */
+#include "model/delta.h"
+#include "model/block.h"
+
+#include "base/err.h"
+
+static size_t seen_bytes(const struct model_config *m, enum dtype act)
+{
+	const size_t n =
+		(size_t)((m->delta_conv - 1) * delta_width(&m->delta_heads)) * dtype_size(act);
+	return (n + 63) / 64 * 64;
+}
+
+size_t delta_kept_bytes(const struct model_config *m, enum dtype act)
+{
+	const struct delta_heads *h = &m->delta_heads;
+	return seen_bytes(m, act) + (size_t)(h->values * h->dv * h->dk) * 4;
+}
+
+/* The last rows that the convolution saw, after those of x (N,width). */
+static int keep_seen(struct tape *t, struct dev_ref seen, int64_t rows, const struct tensor *x,
+		     struct err *e)
+{
+	const size_t row = (size_t)x->dim[1] * dtype_size(x->dtype);
+	const int64_t n = x->dim[0];
+	struct dev_ref all;
+	if (rows < 1)
+		return 0;
+	if (n >= rows)
+		return dev_copy(seen, DEV_REF(x->at.buf, x->at.off + (size_t)(n - rows) * row),
+				(size_t)rows * row, e);
+	TRY(dmem_take(t->scratch, (size_t)(rows + n) * row, &all, e));
+	TRY(dev_copy(all, seen, (size_t)rows * row, e));
+	TRY(dev_copy(DEV_REF(all.buf, all.off + (size_t)rows * row), x->at, (size_t)n * row, e));
+	return dev_copy(seen, DEV_REF(all.buf, all.off + (size_t)n * row), (size_t)rows * row, e);
+}
+
+/* q, k and v side by side: a (N,C) through Wqkv and the convolution. */
+static int make_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    struct tensor *a, struct dev_ref seen, struct tensor **y_p, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	struct tensor *x, *y;
+	TRY(block_linear(t, l, c, LIN_DELTA_QKV, a, NULL, &x, e));
+	TRY(op_conv1d_apply(t, x, l->delta[DELTA_CONV], c->pos, seen, &y, e));
+	if (c->kv)
+		TRY(keep_seen(t, seen, m->delta_conv - 1, x, e));
+	return op_act_apply(t, y, ACT_SILU, y_p, e);
+}
+
+int delta_mix(struct tape *t, const struct layer *l, const struct layer_context *c,
+	      struct tensor *a, struct tensor **o_p, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const struct delta_heads *h = &m->delta_heads;
+	struct tensor *qkv, *z, *rate, *beta, *o;
+	struct dev_ref seen = DEV_NONE, state = DEV_NONE;
+	if (c->kv) {
+		seen = DEV_REF(c->kv->kv, c->kv->at[c->index - c->stage->opt.first]);
+		state = DEV_REF(seen.buf, seen.off + seen_bytes(m, c->stage->opt.act));
+	}
+	TRY(make_qkv(t, l, c, a, seen, &qkv, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_Z, a, NULL, &z, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_B, a, NULL, &beta, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_A, a, NULL, &rate, e));
+	TRY(op_delta_apply(t, qkv, rate, beta, l->delta[DELTA_DECAY], l->delta[DELTA_DT], h,
+			   c->starts, c->nseq, state, &o, e));
+	TRY(op_rmsnorm_apply(t, o, l->delta[DELTA_NORM], h->dv, (float)m->norm_eps, 0, NULL, &o,
+			     e));
+	o->ndim = 2;
+	o->dim[1] = h->values * h->dv;
+	return op_swiglu_apply(t, z, o, o_p, e);
+}

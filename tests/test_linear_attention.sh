@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A model with linear attention (Qwen3.5) through the commands: one process and a pipeline have the
+# same bits, a run goes on from its middle, results have the shapes that other programs read, and
+# what cannot be written is named. Prints TAP.
+. "$(dirname "$0")/support/tap.sh"
+hs=${HS_BIN:-$PWD/build/heteroshard}
+golden=$PWD/tests/golden/models
+export HOME=$tmp XDG_RUNTIME_DIR=$tmp OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexistent
+unset XDG_CONFIG_HOME XDG_CACHE_HOME
+cd "$tmp" || exit 1
+cp -r "$golden/qwen3_5" model
+cp "$golden"/smollm2/tokenizer*.json model
+for i in $(seq 12); do
+	echo "{\"instruction\": \"What is $i?\", \"output\": \"One more than before.\"}"
+done >data.jsonl
+cat >job.yaml <<EOF
+base_model: model
+datasets: [{path: data.jsonl, type: alpaca}]
+sequence_len: 128
+micro_batch_size: 2
+gradient_accumulation_steps: 2
+max_steps: 4
+save_steps: 2
+learning_rate: 1e-3
+compute_dtype: float32
+profile: none
+visualize: false
+EOF
+port=$((20000 + $$ % 20000))
+cat >two.yaml <<EOF
+$(cat job.yaml)
+wire_dtype: float32
+coordinator: {ip: 127.0.0.1, port: $port, device: cpu}
+workers: [{id: other, ip: 127.0.0.1, port: $((port + 1)), device: cpu}]
+shard_plan:
+  - {id: other, start: 0, end: 3}
+  - {id: local, start: 3, end: 5, is_last: true}
+EOF
+run() { "$hs" "$@" >out 2>err </dev/null; }
+conv='linear_attn.conv1d.weight":{"dtype":"[A-Z0-9]*","shape":\[108,1,4\]'
+
+run train job.yaml output_dir=one && run train two.yaml output_dir=two &&
+	cmp one/model.safetensors two/model.safetensors
+check "all parameters: two stages have the bits of one process"
+grep -qa "$conv" one/model.safetensors
+check "weights of the convolution are written as other programs read them"
+mkdir half && cp -r one/. half && rm -r half/checkpoints/step-000004 half/model.safetensors &&
+	run train job.yaml output_dir=half resume_from_checkpoint=half/checkpoints/step-000002 &&
+	cmp one/model.safetensors half/model.safetensors
+check "a run that goes on from its middle ends with the same bits"
+run train job.yaml output_dir=lora adapter=lora lora_r=4 lora_target_linear=true &&
+	grep -q '"in_proj_qkv"' lora/adapter_config.json &&
+	run merge model lora merged && grep -qa "$conv" merged/model.safetensors
+check "LoRA on all modules, merged into a folder"
+run eval merged --data data.jsonl && mv out merged.txt && run eval model --adapter lora \
+	--data data.jsonl && grep -q loss out
+check "the merged folder is read"
+run generate one --prompt "What is 3?" --max-new-tokens 4 --temperature 0
+check "generate"
+run train job.yaml output_dir=again gradient_checkpointing=true max_steps=2 adapter=qlora \
+	lora_r=4 lora_target_linear=true
+check "in 4 bits, recomputed"
+run merge model lora out.gguf
+[ $? -ne 0 ] && grep -q "cannot be written as GGUF" err && [ ! -e out.gguf ]
+check "a GGUF is refused with one line"
+run profile job.yaml output_dir=none --out measured &&
+	run plan --profile measured/profile.json && grep -q "^local limits the job" out
+check "measured and planned"
+echo "1..$n"
+exit $failed
