@@ -3,9 +3,9 @@
  * kernel.def).
  *
  * A work-group goes through a sequence for one value head, token by token. Its backward pass needs
- * the state before each token. Kept are those before every few tokens, a chunk, about the square root of
- * all, and those between are computed again, a chunk at a time. Several groups of one head, the
- * parts, work on different sequences. */
+ * the state before each token. Kept are those before every few tokens, a chunk, about the square
+ * root of all, and those between are computed again, a chunk at a time. Several groups of one head,
+ * the parts, work on different sequences. */
 #ifndef HS_DEV_DEV_DELTA_H
 #define HS_DEV_DEV_DELTA_H
 
