@@ -69,7 +69,7 @@ static void test_bad_profiles(void **state)
 	refused("[2, 0.5]", "[2, \"x\"]", "not a number");
 	refused("[2, 0.5]", "[0, -1]", "not above zero");
 	refused("[2, 0.5]", "[1e300, 0]", "1e+300");
-	refused("[2, 0.5]", "[NaN, 0]", "not valid JSON");
+	refused("[2, 0.5]", "[NaN, 0]", "number 1 of 'linear' is not a number");
 	refused("[4.5, 9]", "[4.5, -9]", "number 2");
 	refused("[4.5, 9]", "[]", "neither");
 	refused("\"memory_gib\": 8", "\"memory_gib\": 0", "memory_gib");

@@ -127,6 +127,7 @@ done
 rm -rf "$tmp/cache-b"
 begin lost auto
 says '^measuring 2 devices'
+kill -STOP $(ip netns pids $net-a) # what it measures is quick
 sleep 0.5
 kill -9 $(ip netns pids $net-a)
 wait $job && grep -qh "'a' is gone" "$tmp/out" "$tmp/err"
@@ -139,6 +140,7 @@ worker a
 worker b
 train early auto
 says '^measuring 2 devices'
+kill -STOP $(ip netns pids $net-b)
 sleep 0.5
 kill -9 $(ip netns pids $net-b)
 wait $job && grep -qh "worker 'b' .*: the job begins without it" "$tmp/out" "$tmp/err"
