@@ -18,16 +18,6 @@ static uint64_t layer_bytes(const struct stage *s, int64_t index, int64_t cap)
 	return mul_ok(bytes, (uint64_t)cap, &bytes) && bytes < SIZE_MAX / 2 ? bytes : 0;
 }
 
-static int clear(struct kv_cache *c, size_t bytes, struct err *e)
-{
-	const union dev_arg a[] = { { .b = DEV_REF(c->kv, 0) },
-				    { .b = DEV_REF(c->kv, 0) },
-				    { .i = (int64_t)(bytes / 4) },
-				    { .f = 0 },
-				    { .f = 0 } };
-	return dev_launch(c->stage->dev, K_axpby, DT_F32, a, e);
-}
-
 int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
 {
 	const int64_t layers = s->opt.last - s->opt.first;
@@ -52,7 +42,7 @@ int kv_init(struct kv_cache *c, struct stage *s, int64_t cap, struct err *e)
 	}
 	int rc = dev_alloc(s->dev, bytes, &c->kv, e);
 	if (rc >= 0 && s->cfg.delta_layers)
-		rc = clear(c, bytes, e);
+		rc = dev_zero(DEV_REF(c->kv, 0), bytes, e);
 	if (rc < 0)
 		kv_release(c);
 	return rc;
