@@ -323,6 +323,10 @@ static void info_of_a_run(void **state)
 	assert_int_equal(json_integer_value(json_object_get(o, "last_validation_loss")), 5);
 	json_decref(o);
 	done(&r);
+	r = CALL(NULL, "info", path);
+	expect(&r, 0);
+	assert_non_null(strstr(r.out.p, "last loss              3.5\n"));
+	done(&r);
 	unlink(path);
 	/* the files beside it */
 	snprintf(path, sizeof path, "%s/prediction.json", run);

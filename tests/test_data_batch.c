@@ -224,6 +224,7 @@ static void everything_once(void **state)
 			      : s->val > 0 ? (size_t)llround(s->val * (double)s->n)
 					   : 0;
 		assert_int_equal(nval, want);
+		assert_int_equal(batches_val_examples(b), want);
 		struct microbatch none;
 		assert_int_equal(batches_val(b, batches_val_count(b), &none, &e), ERR_INTERNAL);
 

@@ -572,6 +572,12 @@ static void cutting(void **state)
 			 ERR_INPUT);
 	assert_non_null(strstr(
 		e.msg, "no tokens are left to train: of 1 records 1 were cut at sequence_len 10"));
+	assert_int_equal(load("none",
+			      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+			      "\"assistant\",\"content\":\"b\",\"train\":false}]}\n",
+			      "auto", &o, &d, &e),
+			 ERR_INPUT);
+	assert_non_null(strstr(e.msg, "in none of 1 records a turn is trained"));
 	buf_release(&got);
 }
 

@@ -199,7 +199,7 @@ static void complaints(void **state)
 		{ "nowhere.intel", PREFER_PAIRS, GOOD, "f: 'nowhere.intel' is no type of " },
 		{ "fake.intel", PREFER_PAIRS,
 		  "{'question':'a question that does not fit','chosen':'y','rejected':'n'}",
-		  "f: no tokens are left to train: " },
+		  "f: no tokens are left to train: of 1 records 1 were longer than " },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
 		struct dataset *d;

@@ -285,6 +285,7 @@ static void test_files(void **state)
 	put("set/train-0.jsonl", "{\"text\":\"a\"}\n");
 	put("set/test.jsonl", "{\"text\":\"t\"}\n");
 	put("set/notes.md", "nothing");
+	put("set/dataset_infos.json", "{\"default\": {\"splits\": {}}}");
 	check((struct dataset_source){ .path = dir, .split = "train" }, "a b c");
 	check((struct dataset_source){ .path = dir, .split = "train[1:]" }, "b c");
 	check((struct dataset_source){ .path = dir, .split = "test" }, "t");

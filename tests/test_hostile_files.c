@@ -288,6 +288,7 @@ static const struct row rows[] = {
 	  "bandwidth" },
 	{ "30,000 devices", PROFILE,
 	  MANY(PROFILE_HEAD "\"devices\":[", DEVICE_OF("a", ""), 30000, "],\"links\":[]}"), "" },
+	{ "settings of an adapter", PROFILE, TEXT("{\"r\":8}"), "this is no profile" },
 	{ "not JSON", PLAN, TEXT("nonsense"), "not valid JSON" },
 	{ "no stages", PLAN, TEXT("{\"stages\":7}"), "stages" },
 	{ "a device of nobody", PLAN,
@@ -300,6 +301,7 @@ static const struct row rows[] = {
 	/* ---- data ---- */
 	{ "nothing", DATA, TEXT(""), "empty" },
 	{ "a zip archive", DATA, BYTES("PK\3\4\0\0\0\0"), "zip" },
+	{ "a stream of Arrow", DATA, BYTES("\377\377\377\377\20\0\0\0"), "an Arrow file" },
 	{ "UTF-16", DATA, BYTES("\377\376{\0}\0"), "UTF-16" },
 	{ "not UTF-8", DATA, TEXT("{\"text\":\"a\xff\"}\n"), "not UTF-8" },
 	{ "an escape for a key", DATA, TEXT("{\"\\u001b[31m\":1}\n"), "no known kind" },

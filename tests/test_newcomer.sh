@@ -259,13 +259,31 @@ done >"$tmp/some.jsonl"
 printf '{"prompt": "%0300d", "completion": "x"}\n' 7 >>"$tmp/some.jsonl"
 works "examples left out by the cut are counted" \
 	"1 of 4 examples is not used: no token to learn is left within sequence_len 64" \
-	train job.yaml datasets=some.jsonl sequence_len=64 max_steps=1
+	train job.yaml datasets=some.jsonl sequence_len=64 max_steps=1 chat_template=qwen_25
+grep -q 'chat template qwen_25$' "$tmp/err"
+check "the template is the one that was named"
 grep -q '^steps   1, 1 sequence; learning rate 0.0002, cosine$' "$tmp/err" &&
 	grep -q '^done in [0-9:]*: 1 step, ' "$tmp/err"
 check "one step is one step"
 works "microbatches are told apart from sequences" \
 	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
+
+for w in one two three; do
+	echo "{\"prompt\": \"$w\", \"completion\": \"abc\", \"label\": true}"
+done >"$tmp/wanted.jsonl"
+works "answers of which all are wanted" "right 0 %" train job.yaml adapter=lora rl=kto \
+	micro_batch_size=2 datasets=wanted.jsonl output_dir=kto max_steps=1 val_set_size=1
+cat "$tmp/out" "$tmp/err" >"$tmp/seen"
+works "and their evaluation" "  right " eval "$golden/smollm2" --adapter kto \
+	--data wanted.jsonl --rl kto --sequence-len 64
+cat "$tmp/out" "$tmp/err" "$tmp/seen" | grep -q nan
+[ $? = 1 ]
+check "show no margin"
+fails() { (cd "$tmp" && ! "$hs" "$@" >out 2>err); }
+fails train job.yaml 'datasets=[{path: wanted.jsonl, type: {type: alpaca}}]' &&
+	grep -q "'type' of a dataset does not stand in 'type'" "$tmp/err"
+check "a key that is known elsewhere"
 
 (cd "$tmp" && TERM=dumb script -qec "$hs train job.yaml output_dir=dumb" /dev/null) </dev/null \
 	>"$tmp/out" 2>&1 && grep -q "^step 2/2" "$tmp/out" &&

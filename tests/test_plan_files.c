@@ -86,6 +86,7 @@ static void test_bad_profiles(void **state)
 	refused("\"layers\": 6", "\"layers\": 6, \"parameters\": 10", "more than the model's");
 	refused("\"global_batch\": 8", "\"global_batch\": 99999999", "global_batch");
 	refused("\"devices\": [", "\"gone\": [", "'devices' is missing");
+	refused("\"devices\": [", "\"stages\": [", "is a plan or a prediction");
 	refused("{\"version\"", "[{\"version\"", "not valid JSON");
 }
 
@@ -289,6 +290,10 @@ static void test_bad_plans(void **state)
 	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 7], \"devices\": [{\"id\": \"a\"}]}]}",
 		     "a model with 6");
 	plan_refused(&p, "{\"layers\": 30, \"stages\": []}", "30 layers");
+	plan_refused(&p, good, "this is a profile; a plan was expected");
+	plan_refused(&p, "{\"predicted_seconds\": 2, \"stages\": [{\"id\": \"a\"}]}",
+		     "the prediction of a run");
+	plan_refused(&p, "{\"r\": 8}", "no plan, it has no 'stages'");
 	plan_refused(&p, "{\"stages\": [{\"layers\": [0, 6], \"devices\": [{\"id\": \"z\"}]}]}",
 		     "'z' is not in the profile");
 	plan_refused(&p,

@@ -226,9 +226,11 @@ static void one_machine_is_one_box(void **state)
 		 text, s.port, s.port + 1);
 	mem_free(text);
 	site_put(&s, "two.yaml", file, 0644);
-	struct process p = site_start(&s, "train", "two.yaml", "max_steps=2", "visualize=true",
-				      "val_set_size=0", NULL);
+	struct process p =
+		site_start(&s, "train", "two.yaml", "max_steps=2", "visualize=true", NULL);
 	must_succeed(&p);
+	/* examples, not microbatches of two */
+	assert_true(says(&p, "trained; 4 held out"));
 	text = read_run(&s, "architecture.dot");
 	const char *box = strstr(text, "subgraph cluster_");
 	assert_non_null(box);

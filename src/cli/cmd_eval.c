@@ -108,10 +108,18 @@ static void print(const struct args *o, const struct eval_result *r)
 		     rejected = r->reward[1] / (double)r->rewarded[1],
 		     right = (double)r->right / (double)(r->trained ? r->trained : 1);
 	if (!o->json && rl) {
-		fprintf(cli_out(),
-			"loss %.6f  chosen %.6f  rejected %.6f  margin %.6f  right %.2f %%  (%llu "
-			"records, %.0f tokens/s)\n",
-			r->loss, chosen, rejected, chosen - rejected, 100 * right,
+		/* of answers with a label all may be wanted, or none */
+		const struct {
+			const char *name;
+			double v;
+		} row[] = { { "chosen", chosen },
+			    { "rejected", rejected },
+			    { "margin", chosen - rejected } };
+		fprintf(cli_out(), "loss %.6f", r->loss);
+		for (size_t i = 0; i < ARRAY_LEN(row); i++)
+			if (!isnan(row[i].v))
+				fprintf(cli_out(), "  %s %.6f", row[i].name, row[i].v);
+		fprintf(cli_out(), "  right %.2f %%  (%llu records, %.0f tokens/s)\n", 100 * right,
 			(unsigned long long)r->trained, rate);
 		return;
 	}

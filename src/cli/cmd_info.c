@@ -35,9 +35,8 @@ static const struct opt rows[] = {
 static const struct cli_usage usage = {
 	.synopsis = "heteroshard info [--json] [--tensors] PATH",
 	.about = "Shows what PATH contains: a model (folder or .gguf), an adapter, a checkpoint, a "
-		 "run's folder, a .safetensors "
-		 "file, "
-		 "a plan.json, a profile.json or a prediction.json.",
+		 "run (its folder or metrics.jsonl), a .safetensors file, a plan.json, a "
+		 "profile.json or a prediction.json.",
 	.rows = rows,
 	.nrows = ARRAY_LEN(rows),
 };
@@ -56,6 +55,17 @@ static bool ends_with(const char *s, const char *end)
 	return n > k && !strcmp(s + n - k, end);
 }
 
+/* The run whose metrics.jsonl it is. */
+static int run_of(const char *metrics, json_t **o_p, struct err *e)
+{
+	char dir[4096] = ".";
+	const char *slash = strrchr(metrics, '/');
+	if (slash)
+		snprintf(dir, sizeof dir, "%.*s", slash == metrics ? 1 : (int)(slash - metrics),
+			 metrics);
+	return info_run(dir, o_p, e);
+}
+
 static int describe(const char *path, struct info_rows *list, json_t **o_p, struct err *e)
 {
 	struct stat st;
@@ -66,6 +76,8 @@ static int describe(const char *path, struct info_rows *list, json_t **o_p, stru
 			return info_safetensors(path, list, o_p, e);
 		if (ends_with(path, ".json"))
 			return info_json(path, o_p, e);
+		if (!strcmp(path, "metrics.jsonl") || ends_with(path, "/metrics.jsonl"))
+			return run_of(path, o_p, e);
 		return info_gguf_adapter(path, list, o_p) ? 0 : info_model(path, list, o_p, e);
 	}
 	if (exists(path, "trainer_state.json"))

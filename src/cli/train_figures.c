@@ -74,14 +74,15 @@ static void show_parts(const struct figures_out *o, const struct train_eval *r)
 
 static void show(const struct figures_out *o, const struct train_eval *r)
 {
-	char text[240];
+	char text[240], margin[64] = "";
+	if (!isnan(r->rewards.margin))
+		snprintf(margin, sizeof margin, "margin %.3f, ", r->rewards.margin);
 	int n = snprintf(text, sizeof text, "held-out loss %s step %lld: %.4f ",
 			 r->step ? "after" : "before", (long long)(r->step ? r->step : 1), r->loss);
 	const unsigned long long tokens = r->tokens;
 	if (r->rewards.given)
-		snprintf(text + n, sizeof text - (size_t)n,
-			 "(rewards: margin %.3f, %.1f %% of %llu right)", r->rewards.margin,
-			 100 * r->rewards.accuracy, tokens);
+		snprintf(text + n, sizeof text - (size_t)n, "(rewards: %s%.1f %% of %llu right)",
+			 margin, 100 * r->rewards.accuracy, tokens);
 	else
 		snprintf(text + n, sizeof text - (size_t)n,
 			 "(perplexity %.2f, %.1f %% of %llu tokens right)", exp(r->loss),

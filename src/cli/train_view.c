@@ -139,6 +139,16 @@ static void warn(struct train_view *v, const char *fmt, ...)
 		progress_line(v->progress, line);
 }
 
+/* A template that a key names, or the model's own. */
+static const char *template_name(const struct job *j)
+{
+	const char *given = j->cfg->chat_template, *name = chat_name(j->chat);
+	if (!given || strcmp(name, CHAT_JINJA) ||
+	    !strncmp(given, CHAT_JINJA, sizeof CHAT_JINJA - 1))
+		return name;
+	return strchr(given, '{') ? "of chat_template_jinja" : given;
+}
+
 static void introduce(struct train_view *v, const struct train_info *i)
 {
 	const struct job *j = i->job;
@@ -164,8 +174,8 @@ static void introduce(struct train_view *v, const struct train_info *i)
 			       dtype_name(j->opt.act));
 	train_view_say(v, "data    %llu examples, %llu tokens, %llu trained; %zu held out%s%s",
 		       (unsigned long long)dataset_count(j->data), (unsigned long long)d->tokens,
-		       (unsigned long long)d->trained, (size_t)batches_val_count(j->batches),
-		       j->chat ? "; chat template " : "", j->chat ? chat_name(j->chat) : "");
+		       (unsigned long long)d->trained, batches_val_examples(j->batches),
+		       j->chat ? "; chat template " : "", j->chat ? template_name(j) : "");
 	if (d->skipped)
 		train_view_say(v, "data    %llu bad records skipped; the first: %s",
 			       (unsigned long long)d->skipped, d->first_skipped);

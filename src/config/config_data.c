@@ -203,6 +203,9 @@ static int unknown(const struct yaml_node *v, const char *where, struct err *e)
 			return err_set(e, ERR_USAGE,
 				       "%s:%d: '%s' of a dataset is supported only as '%s'", where,
 				       v->line, v->key, idle[i].value);
+	if (near && !strcmp(near, v->key))
+		return err_set(e, ERR_USAGE, "%s:%d: '%.60s' of a dataset does not stand in 'type'",
+			       where, v->line, v->key);
 	return err_set(e, ERR_USAGE, "%s:%d: unknown key '%.60s' of a dataset%s%s%s", where,
 		       v->line, v->key, near ? ", did you mean '" : "", near ? near : "",
 		       near ? "'?" : "");

@@ -732,6 +732,8 @@ double batches_fullest(struct batches *b, size_t rows)
 	return most / (double)rows;
 }
 
+size_t batches_val_examples(const struct batches *b) { return b->nval; }
+
 size_t batches_val_count(const struct batches *b) { return b->nval_passes; }
 
 size_t batches_val_source(const struct batches *b, size_t i)

@@ -84,6 +84,8 @@ struct batch_shape batches_shape(struct batches *b);
 /* Tokens a row, of the fullest so many rows that follow each other in a global batch: passes of
  * several sizes begin anywhere. */
 double batches_fullest(struct batches *b, size_t rows);
+/* Examples of the validation split. */
+size_t batches_val_examples(const struct batches *b);
 /* The validation split, source after source, each in microbatches of micro_batch_size rows. */
 size_t batches_val_count(const struct batches *b);
 size_t batches_val_source(const struct batches *b, size_t i); /* of microbatch i */

@@ -38,6 +38,7 @@ struct dataset {
 	const struct span *ex;
 	struct span *own_ex;
 	size_t n, cap, mark_cap, count, ex_cap;
+	uint64_t unmarked; /* examples in which nothing is trained, cut or not */
 	bool to_file, again;
 	struct prepared file;
 	struct dataset_stats stats;
@@ -116,6 +117,7 @@ static int add_example(struct dataset *d, const struct encoding *x, size_t at, s
 		trained += x->train.id[at + i] != 0;
 	if (!trained) {
 		d->stats.untrained++;
+		d->unmarked += !memchr(x->train.id, 1, x->train.n * sizeof *x->train.id);
 		return 0;
 	}
 	const size_t marks = round_up(n), size = n * 4 + marks;
@@ -549,6 +551,24 @@ static int keep_prepared(struct dataset *d, struct err *e)
 	return prepared_keep(&d->file, e);
 }
 
+static int nothing_left(const struct dataset *d, const char *path, const struct dataset_options *o,
+			struct err *e)
+{
+	const struct dataset_stats *s = &d->stats;
+	const bool dropped = o->excess == EXCESS_DROP || o->prefer;
+	if (d->unmarked == s->untrained)
+		return err_set(e, ERR_INPUT,
+			       "%s: no tokens are left to train: in none of %llu records a turn is "
+			       "trained (its 'train' or 'weight', roles_to_train)",
+			       path, (unsigned long long)s->records);
+	return err_set(e, ERR_INPUT,
+		       "%s: no tokens are left to train: of %llu records %llu were %s "
+		       "sequence_len %lld, and none keeps an answer; raise sequence_len",
+		       path, (unsigned long long)s->records,
+		       (unsigned long long)(dropped ? s->untrained - d->unmarked : s->truncated),
+		       dropped ? "longer than" : "cut at", (long long)o->sequence_len);
+}
+
 int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dataset_options *o,
 		 struct dataset **d_p, struct err *e)
 {
@@ -575,15 +595,7 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 		rc = load_source(d, &x, &src[d->source], e);
 	encoding_release(&x);
 	if (rc >= 0 && !d->count)
-		rc = err_set(e, ERR_INPUT,
-			     "%s: no tokens are left to train: of %llu records %llu were %s "
-			     "sequence_len %lld, and none keeps an "
-			     "answer; raise sequence_len",
-			     src[0].path, (unsigned long long)d->stats.records,
-			     (unsigned long long)(o->excess == EXCESS_DROP ? d->stats.untrained
-									   : d->stats.truncated),
-			     o->excess == EXCESS_DROP ? "longer than" : "cut at",
-			     (long long)o->sequence_len);
+		rc = nothing_left(d, src[0].path, o, e);
 	if (rc >= 0 && d->to_file) {
 		rc = keep_prepared(d, e);
 	} else if (rc >= 0) {

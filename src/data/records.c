@@ -296,7 +296,8 @@ static int recognise(struct records *r, bool plain_ok, struct err *e)
 		  "7zXZ",
 		  5, "compressed with xz; unpack it first" },
 		{ "PK\x03\x04", 4, "a zip archive; unpack it first" },
-		{ "ARROW1", 6, "an Arrow file; convert it to JSONL" },
+		{ "ARROW1", 6, "an Arrow file; convert it to JSONL or Parquet" },
+		{ "\xff\xff\xff\xff", 4, "an Arrow file; convert it to JSONL or Parquet" },
 	};
 	TRY(ensure(r, 6, e));
 	if (r->end >= 4 && !memcmp(r->p, "PAR1", 4)) {

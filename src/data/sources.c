@@ -39,10 +39,16 @@ static int add(struct source_files *f, const char *path, struct err *e)
 	return 0;
 }
 
+/* What the package datasets writes beside data is none; its Arrow files are refused by name. */
 static bool is_data(const char *path)
 {
-	static const char *const endings[] = { ".json", ".jsonl", ".ndjson", ".csv",
-					       ".tsv",  ".txt",   ".parquet" };
+	static const char *const endings[] = { ".json", ".jsonl", ".ndjson",  ".csv",
+					       ".tsv",  ".txt",   ".parquet", ".arrow" };
+	static const char *const beside[] = { "dataset_info.json", "dataset_infos.json",
+					      "dataset_dict.json", "state.json" };
+	for (size_t i = 0; i < ARRAY_LEN(beside); i++)
+		if (!strcmp(path, beside[i]))
+			return false;
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
 		if (stream_ends(path, endings[i]))
 			return true;

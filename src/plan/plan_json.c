@@ -435,6 +435,14 @@ static int read_plan(const struct profile *p, const struct plan_options *o, cons
 
 	if (!json_is_object(doc))
 		return err_set(e, ERR_INPUT, "%s: a plan is a JSON object", where);
+	if (!stages || json_object_get(doc, "predicted_seconds"))
+		return err_set(e, ERR_INPUT,
+			       "%s: this is %s; a plan was expected, as 'heteroshard plan' writes "
+			       "it (plan.json)",
+			       where,
+			       stages                            ? "the prediction of a run"
+			       : json_object_get(doc, "devices") ? "a profile"
+								 : "no plan, it has no 'stages'");
 	TRY(json_opt_int(doc, where, "version", 0, INT64_MAX, &version, e));
 	if (version != PLAN_VERSION)
 		return err_set(e, ERR_INPUT, "%s: plan version %lld, this program reads version %d",

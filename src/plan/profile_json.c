@@ -376,6 +376,14 @@ static int job(struct profile *p, const json_t *doc, const char *where, struct e
 
 	if (!json_is_object(doc))
 		return err_set(e, ERR_INPUT, "%s: a profile is a JSON object", where);
+	if (!json_object_get(doc, "devices") &&
+	    (json_object_get(doc, "stages") || !json_object_get(doc, "version")))
+		return err_set(e, ERR_INPUT,
+			       "%s: this is %s; a profile was expected, as 'heteroshard profile' "
+			       "writes it (profile.json)",
+			       where,
+			       json_object_get(doc, "stages") ? "a plan or a prediction"
+							      : "no profile, it has no 'devices'");
 	TRY(json_need_int(doc, where, "version", 0, INT64_MAX, &version, e));
 	if (version != PROFILE_VERSION)
 		return err_set(e, ERR_INPUT,

@@ -228,9 +228,10 @@ static void step_line(const struct progress *p, const struct progress_step *s, s
 	else
 		buf_addf(t, "  %sloss%s %s%7.4f%s", dim, off, bold, s->loss, off);
 	buf_addf(t, "  %slr%s %.2e", dim, off, s->learning_rate);
+	if (s->rewards && !isnan(s->margin))
+		buf_addf(t, "  %smargin%s %.3f", dim, off, s->margin);
 	if (s->rewards)
-		buf_addf(t, "  %smargin%s %.3f  %sright%s %.0f %%", dim, off, s->margin, dim, off,
-			 100 * s->right);
+		buf_addf(t, "  %sright%s %.0f %%", dim, off, 100 * s->right);
 	if (isfinite(s->grad_norm))
 		buf_addf(t, "  %snorm%s %7.3f", dim, off, s->grad_norm);
 	buf_addf(t, "  ");
