@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "runtime/merge.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -345,6 +346,37 @@ static void info_of_a_run(void **state)
 	assert_int_equal(rmdir(run), 0);
 }
 
+static void stop_after_a_tensor(void *ctx, uint64_t done, uint64_t all)
+{
+	(void)all;
+	*(volatile sig_atomic_t *)ctx = done == 3;
+}
+
+/* A merge that is stopped leaves nothing, neither of a file nor of a folder. */
+static void stopped_merge(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "merged.gguf", "merged" };
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char out[100], beside[110];
+		volatile sig_atomic_t stop = 0;
+		struct err e = { 0 };
+		snprintf(out, sizeof out, "%s/%s", dir, names[i]);
+		snprintf(beside, sizeof beside, "%s.tmp", out);
+		const struct merge_options o = { .model = MODEL,
+						 .adapter = "tests/golden/models/train-lora/init",
+						 .out = out,
+						 .dtype = DT_F32,
+						 .part = stop_after_a_tensor,
+						 .ctx = (void *)&stop,
+						 .stop = &stop };
+		assert_int_equal(merge(&o, &e), ERR_CANCELLED);
+		assert_int_equal(stop, 1);
+		assert_int_not_equal(access(out, F_OK), 0);
+		assert_int_not_equal(access(beside, F_OK), 0);
+	}
+}
+
 static void devices(void **state)
 {
 	(void)state;
@@ -449,6 +481,7 @@ int main(void)
 		cmocka_unit_test(bad_configurations),
 		cmocka_unit_test(info),
 		cmocka_unit_test(info_of_a_run),
+		cmocka_unit_test(stopped_merge),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(tokenize),
 		cmocka_unit_test(output_that_cannot_be_written),

@@ -2,6 +2,7 @@
 /* cmd_merge.c - `heteroshard merge MODEL ADAPTER OUT`: full weights from a model and an adapter. */
 #include "cli/cli.h"
 #include "cli/hub_names.h"
+#include "cli/run.h"
 
 #include "base/mem.h"
 #include "report/progress.h"
@@ -108,7 +109,8 @@ static int run(const struct args *o, bool typed, const char *const pos[3], struc
 					 .adapter_only = o->adapter_only,
 					 .force = o->force,
 					 .part = show_part,
-					 .ctx = p };
+					 .ctx = p,
+					 .stop = cli_stop() };
 	int rc = merge(&m, e);
 	progress_free(p);
 	return rc;

@@ -116,6 +116,8 @@ static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, 
 {
 	struct merger *m = ctx;
 	const struct model_tensor *t = model_file_find(m->file, name);
+	if (m->o->stop && *m->o->stop)
+		return err_set(e, ERR_CANCELLED, "stopped; %s was not written", m->o->out);
 	if (!t)
 		return err_set(e, ERR_INPUT, "%s: there is no tensor '%s'", m->o->model, name);
 	const struct peft_saved *s = saved_of(m, name);

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "file/gguf_types.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +27,8 @@ struct merge_options {
 	bool force;         /* replace what this program wrote there before */
 	void (*part)(void *ctx, uint64_t done, uint64_t all);
 	void *ctx;
+	/* set: it ends with ERR_CANCELLED, and nothing of `out` is left; NULL: it is not asked */
+	const volatile sig_atomic_t *stop;
 };
 
 int merge(const struct merge_options *o, struct err *e);
