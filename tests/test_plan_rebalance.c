@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "plan/drift.h"
 #include "plan/rebalance.h"
+#include "train/speeds.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -395,6 +396,73 @@ static void forgotten(void **state)
 	sim_end(&s);
 }
 
+/* ---- in a run ---- */
+
+static bool there[N];
+
+int session_members(const struct session *s)
+{
+	(void)s;
+	return N;
+}
+
+bool session_has(const struct session *s, int member)
+{
+	(void)s;
+	return there[member];
+}
+
+const struct seat_spec *session_spec(const struct session *s, int i)
+{
+	(void)s;
+	static const struct seat_spec spec[N] = { { .id = "a" }, { .id = "b" }, { .id = "c" } };
+	return &spec[i];
+}
+
+/* Two of three workers have a plan, and one of the two is throttled: work goes to the third, unless
+ * it was left out at the start and has ended. */
+static void who_has_ended_gets_nothing(void **state)
+{
+	static const double slow[N] = { 5, 1, 1 }, as_measured[N] = { 1, 1, 1 };
+	(void)state;
+	for (int ended = 0; ended < 2; ended++) {
+		struct sim s;
+		struct err e = { 0 };
+		struct config c = { .rebalance = REBALANCE_ON, .rebalance_gain = 0.1 };
+		struct job job = { .total_steps = 1000 };
+		struct speeds_move m;
+		there[0] = there[1] = true;
+		there[2] = !ended;
+		sim_begin(&s,
+			  "{\"layers\": [0, 6], \"devices\": [{\"id\": \"a\"}]}, "
+			  "{\"layers\": [6, 12], \"devices\": [{\"id\": \"b\"}]}",
+			  NULL);
+		for (int k = 0; k < 2 * DRIFT_LONG; k++)
+			measure(&s, slow, 1);
+		struct trainer t = {
+			.cfg = &c,
+			.job = &job,
+			.stays = true,
+			.planned = true,
+			.moving = 1,
+			.drift = s.drift,
+			.job_plan = { .plan = s.plan, .options = s.o, .planner = &planner_best }
+		};
+		profile_of(&t.job_plan.profile, as_measured);
+		for (int k = 0; k < RECENT; k++)
+			t.recent[k] = s.step_s;
+		must(speeds_look(&t, &m, &e), &e);
+		if (m.plan.plan.stages < 1 || plan_uses(&m.plan.plan, 2) == (bool)ended)
+			fail_msg("%s the third worker: %d stages, it is %sin the plan",
+				 ended ? "without" : "with", m.plan.plan.stages,
+				 m.plan.plan.stages && plan_uses(&m.plan.plan, 2) ? "" : "not ");
+		plan_release(&m.plan.plan);
+		profile_release(&m.plan.profile);
+		profile_release(&t.job_plan.profile);
+		sim_end(&s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -406,6 +474,7 @@ int main(void)
 		cmocka_unit_test(all_are_slow),
 		cmocka_unit_test(not_worth_it),
 		cmocka_unit_test(forgotten),
+		cmocka_unit_test(who_has_ended_gets_nothing),
 	};
 	return cmocka_run_group_tests_name("plan_rebalance", tests, NULL, NULL);
 }
