@@ -402,6 +402,7 @@ static void progress(void **state)
 	progress_line(p, "a message");
 	progress_part(p, "evaluating", 1, 4);
 	s.skipped = true;
+	s.experts = 0.83;
 	s.val_loss = 2;
 	progress_step(p, &s, true);
 	progress_step(p, &s, false);
@@ -410,7 +411,8 @@ static void progress(void **state)
 		b.p,
 		"step  3/25  loss  2.3457  lr 2.00e-04  norm   1.500    1234 tokens/s  ETA 1:05\n"
 		"a message\n"
-		"step  3/25  skipped: loss or gradient is not finite  lr 2.00e-04  norm   1.500    "
+		"step  3/25  skipped: loss or gradient is not finite  lr 2.00e-04  experts "
+		"there 83 %  norm   1.500    "
 		"1234 tokens/s  ETA 1:05  "
 		"validation loss 2.0000\n");
 	buf_reset(&b);

@@ -189,6 +189,7 @@ static int run(const struct args *o, struct err *e)
 					      .skip_bad_records = o->skip_bad_records };
 	const struct batch_options bopt = { .sequence_len = o->sequence_len,
 					    .micro_batch_size = o->micro_batch_size,
+					    .in_order = true,
 					    .prompt_labels = rl && rl->prompts,
 					    .accumulation = 1 };
 	int rc = 0;

@@ -456,6 +456,7 @@ static int on_step(void *ctx, const struct train_step *s, struct err *e)
 					 .rewards = prefer,
 					 .margin = s->rewards.margin,
 					 .right = s->rewards.accuracy,
+					 .experts = m.expert_hits,
 					 .skipped = s->skipped };
 	show_stages(v, s);
 	tell_control(v, s);

@@ -159,7 +159,9 @@ static void plan_epoch(struct batches *b, uint64_t epoch)
 	if (planned)
 		return;
 	memcpy(b->epoch_order, b->order, b->ntrain * sizeof *b->order);
-	split_shuffle(b->epoch_order, b->ntrain, rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
+	if (!b->o.in_order)
+		split_shuffle(b->epoch_order, b->ntrain,
+			      rng_fold(rng_fold(b->o.seed, DRAW_EPOCH), epoch));
 	plan_rows(b, b->epoch_order, b->ntrain, b->row_of, &b->train);
 	b->planned = true;
 }
@@ -357,7 +359,7 @@ static int fill_order(struct batches *b, struct err *e)
 	if (b->nval && !b->o.val_source && !b->s)
 		TRY(split_examples(b->d, b->nval, rng_fold(b->o.seed, DRAW_SPLIT), b->order,
 				   &b->ntrain, e));
-	else
+	else if (!b->o.in_order)
 		split_shuffle(b->order, b->o.val_source ? b->ntrain : n,
 			      rng_fold(b->o.seed, DRAW_SPLIT));
 	sort_by_source(b, b->order + b->ntrain, b->nval);

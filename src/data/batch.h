@@ -51,6 +51,7 @@ struct batch_options {
 	int64_t micro_batch_size; /* rows */
 	int64_t accumulation;     /* microbatches in a global batch */
 	bool sample_packing;
+	bool in_order;       /* as the examples lie in the data: of an evaluation */
 	bool prompt_labels;  /* of chosen sequences the prompt has labels too */
 	double val_set_size; /* below 1: a share of the examples; 1 and more: that many */
 	size_t val_source;   /* 0: none */

@@ -557,10 +557,12 @@ static int nothing_left(const struct dataset *d, const char *path, const struct 
 	const struct dataset_stats *s = &d->stats;
 	const bool dropped = o->excess == EXCESS_DROP || o->prefer;
 	if (d->unmarked == s->untrained)
-		return err_set(e, ERR_INPUT,
-			       "%s: no tokens are left to train: in none of %llu records a turn is "
-			       "trained (its 'train' or 'weight', roles_to_train)",
-			       path, (unsigned long long)s->records);
+		return err_set(
+			e, ERR_INPUT,
+			"%s: no tokens are left to train: in none of %llu records a turn is "
+			"trained (its 'train' or 'weight', roles_to_train), or the chat template "
+			"shows it",
+			path, (unsigned long long)s->records);
 	return err_set(e, ERR_INPUT,
 		       "%s: no tokens are left to train: of %llu records %llu were %s "
 		       "sequence_len %lld, and none keeps an answer; raise sequence_len",

@@ -232,6 +232,8 @@ static void step_line(const struct progress *p, const struct progress_step *s, s
 		buf_addf(t, "  %smargin%s %.3f", dim, off, s->margin);
 	if (s->rewards)
 		buf_addf(t, "  %sright%s %.0f %%", dim, off, 100 * s->right);
+	if (s->experts > 0)
+		buf_addf(t, "  %sexperts there%s %.0f %%", dim, off, 100 * s->experts);
 	if (isfinite(s->grad_norm))
 		buf_addf(t, "  %snorm%s %7.3f", dim, off, s->grad_norm);
 	buf_addf(t, "  ");

@@ -48,6 +48,7 @@ struct progress_step {
 	bool skipped;      /* the loss or the norm was not finite: no update */
 	bool rewards;      /* of preferences: their margin, and the share that is right */
 	double margin, right;
+	double experts; /* share of needed experts that were on the device; 0, NaN: not shown */
 };
 
 int progress_new(progress_write_fn write, void *ctx, struct progress_look look,
