@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "dev/dev_delta.h"
 #include "plan/describe.h"
 #include "plan/plan.h"
 
@@ -227,6 +228,17 @@ static void test_model_file(void **state)
 	assert_true(p.layer_gib < q.layer_gib && p.layer_state_gib < q.layer_state_gib);
 	profile_release(&p);
 	profile_release(&q);
+	/* of a folder with a model for pictures the language model; its layers' backward pass needs
+	 * states of linear attention */
+	good("base_model: tests/golden/models/qwen3_5-vision\n"
+	     "sequence_len: 100\n"
+	     "devices: [{card: l4, host: a}]\n",
+	     &p, NULL);
+	const struct dev_delta delta = { 100, 1, 6, 12, 10 };
+	const struct curve *most = &p.device[0].activation_gib, *kept = &p.device[0].kept_gib;
+	assert_true(p.layers == 5 && p.hidden == 48);
+	assert_true((most->slope - kept->slope) * (1 << 30) > (double)dev_delta_bytes(&delta, 1));
+	profile_release(&p);
 }
 
 static void test_bad(void **state)

@@ -10,7 +10,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "dev/dev_delta.h"
 #include "file/model_file.h"
+#include "file/text_part.h"
 #include "model/lora.h"
 #include "tensor/ops.h"
 
@@ -54,7 +56,7 @@ static int from_files(const struct description *d, struct model_config *c, struc
 {
 	const size_t n = strlen(d->base_model);
 	char path[1024];
-	json_t *j = NULL;
+	json_t *j = NULL, *text = NULL;
 	int rc;
 
 	if (n > 5 && !strcmp(d->base_model + n - 5, ".gguf")) {
@@ -70,7 +72,10 @@ static int from_files(const struct description *d, struct model_config *c, struc
 		snprintf(path, sizeof path, "%s/config.json", d->base_model);
 	if (json_parse_file_in(path, 16u << 20, JSON_MEMORY_CONFIG, &j, e) < 0)
 		return err_prefix(e, "%s: 'base_model'", d->path);
-	rc = model_config_read(j, path, c, e);
+	rc = text_part_config(j, path, &text, e);
+	if (rc >= 0)
+		rc = model_config_read(text ? text : j, path, c, e);
+	json_decref(text);
 	json_decref(j);
 	return rc;
 }
@@ -192,10 +197,14 @@ void describe_memory(const struct description *d, const struct profile *p,
 		     all = T * ((4 * C + attn + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = (double)op_loss_rows(c->vocab);
+	const struct delta_heads *h = &c->delta_heads;
+	const struct dev_delta delta = { p->sequence_len, 1, h->values, h->dk, h->dv };
+	const double states = c->delta_layers ? (double)dev_delta_bytes(&delta, 1) : 0;
 
 	x->kept_gib = (struct curve){ .line = true, .given = true, .slope = kept / GIB };
 	x->activation_gib = x->kept_gib;
-	x->activation_gib.slope += T * (2 * C + 2 * k * (F + (k > 1 ? C : 0))) * bytes / GIB;
+	x->activation_gib.slope +=
+		(T * (2 * C + 2 * k * (F + (k > 1 ? C : 0))) * bytes + states) / GIB;
 	x->head_gib = (struct curve){ .line = true,
 				      .given = true,
 				      .slope = 4 * T * C * bytes / GIB,
