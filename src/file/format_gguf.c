@@ -14,6 +14,7 @@
 #include "file/ggml_blocks.h"
 #include "file/gguf.h"
 #include "file/gguf_config.h"
+#include "file/gguf_layout.h"
 #include "file/gguf_names.h"
 #include "file/model_format.h"
 
@@ -26,13 +27,13 @@
 struct entry {
 	const struct gguf_tensor *g;
 	const uint8_t *data; /* of g, or of one expert in it */
-	int64_t head_dim;    /* 0: rows lie as in Hugging Face */
-	bool plus_one;       /* stored plus one */
+	struct gguf_layout layout;
 };
 
 struct gguf_model {
 	struct gguf g;
 	const struct gguf_arch *arch;
+	struct gguf_heads heads;
 	struct entry *entry;
 };
 
@@ -76,24 +77,6 @@ static enum dtype plain_dtype(int type)
 	}
 }
 
-/* The width of a head when this tensor's rows have to be reordered, else 0. */
-static int permuted_width(const struct model_file *f, const struct gguf_model *m,
-			  const struct model_tensor *t, int64_t *width_p, struct err *e)
-{
-	*width_p = 0;
-	if (!m->arch->permuted ||
-	    (!strstr(t->name, "self_attn.q_proj.") && !strstr(t->name, "self_attn.k_proj.")))
-		return 0;
-	int64_t width = json_integer_value(json_object_get(f->config, "head_dim"));
-	if (t->shape[0] % width)
-		return err_set(e, ERR_INPUT,
-			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
-			       "width %lld",
-			       f->path, t->name, (long long)t->shape[0], (long long)width);
-	*width_p = width;
-	return 0;
-}
-
 /* A tensor under the name in `b`: g itself, or expert x of n in it. */
 static int add_part(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
 		    struct buf *b, int64_t x, int64_t n, struct err *e)
@@ -124,8 +107,8 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 	t->bytes = n ? g->bytes / (uint64_t)n : g->bytes;
 	en->g = g;
 	en->data = g->data + (uint64_t)x * t->bytes;
-	en->plus_one = m->arch->plus_one && strstr(t->name, "norm.weight");
-	TRY(permuted_width(f, m, t, &en->head_dim, e));
+	TRY(gguf_layout_of(m->arch, &m->heads, t->name, t->shape[0],
+			   t->ndim > 1 ? t->shape[1] : 1, f->path, &en->layout, e));
 	f->count++;
 	return 0;
 }
@@ -238,6 +221,7 @@ static int model_open(struct model_file *f, struct err *e)
 			       "made from",
 			       f->path);
 	TRY(gguf_config(&m->g, &m->arch, &f->config, e));
+	m->heads.dim = json_integer_value(json_object_get(f->config, "head_dim"));
 	size_t n = 0;
 	for (size_t i = 0; i < m->g.ntensor; i++)
 		n += parts_of(f, &m->g.tensor[i]);
@@ -264,34 +248,47 @@ static const struct entry *entry_of(const struct model_file *f, const struct mod
 	return &((const struct gguf_model *)f->priv)->entry[t - f->tensor];
 }
 
+/* n rows that lie at p, one after the other. */
+static int read_run(const struct model_file *f, const struct model_tensor *t, const uint8_t *p,
+		    int64_t n, float *dst, struct err *e)
+{
+	const struct entry *en = entry_of(f, t);
+	const int64_t columns = (int64_t)(t->count / (uint64_t)t->shape[0]);
+	const uint64_t count = (uint64_t)(columns * n);
+	float *x = en->layout.columns.per ? mem_array(count, sizeof *x) : dst;
+	if (!x)
+		return err_nomem(e, count * sizeof *x, t->name);
+	int rc = ggml_dequantize(en->g->type, p, x, count, e);
+	if (rc >= 0 && x != dst)
+		hf_columns_of_gguf(&en->layout, x, dst, n, columns);
+	if (x != dst)
+		mem_free(x);
+	TRY(rc);
+	return hf_numbers_of_gguf(&en->layout, dst, count, t->name, e);
+}
+
 static int model_read(struct model_file *f, const struct model_tensor *t, int64_t row0,
 		      int64_t rows, float *dst, struct err *e)
 {
 	const struct gguf_model *m = f->priv;
 	const struct entry *en = entry_of(f, t);
-	const struct gguf_tensor *g = en->g;
-	uint64_t row = t->count / (uint64_t)t->shape[0], bytes;
 	/* a vector in blocks cannot be divided into rows of bytes */
 	if (t->ndim == 1 && t->kind == STORE_BLOCK)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: the vector '%s' is stored as %s, only matrices may be", f->path,
-			       t->name, ggml_type_name(g->type));
-	bytes = t->bytes / (uint64_t)t->shape[0];
-	if (!en->head_dim) {
-		const uint8_t *p = en->data + (uint64_t)row0 * bytes;
-		TRY(ggml_dequantize(g->type, p, dst, row * (uint64_t)rows, e));
-		for (uint64_t i = 0; en->plus_one && i < row * (uint64_t)rows; i++)
-			dst[i] -= 1;
-		map_drop(&m->g.map, p, bytes * (uint64_t)rows);
-		return 0;
+			       t->name, ggml_type_name(en->g->type));
+	const int64_t row = (int64_t)(t->count / (uint64_t)t->shape[0]),
+		      bytes = (int64_t)(t->bytes / (uint64_t)t->shape[0]);
+	int64_t from = t->shape[0], to = 0; /* rows of the file that were read */
+	for (int64_t r = row0, n; r < row0 + rows; r += n, dst += n * row) {
+		const int64_t at = gguf_row_of_hf(&en->layout, r);
+		n = gguf_layout_run(&en->layout, r, row0 + rows);
+		TRY(read_run(f, t, en->data + at * bytes, n, dst, e));
+		from = at < from ? at : from;
+		to = at + n > to ? at + n : to;
 	}
-	for (int64_t r = row0; r < row0 + rows; r++, dst += row)
-		TRY(ggml_dequantize(g->type,
-				    en->data + (uint64_t)gguf_row_of_hf(r, en->head_dim) * bytes,
-				    dst, row, e));
-	int64_t first = row0 - row0 % en->head_dim, end = row0 + rows + en->head_dim - 1;
-	end -= end % en->head_dim;
-	map_drop(&m->g.map, en->data + (uint64_t)first * bytes, (uint64_t)(end - first) * bytes);
+	if (to > from)
+		map_drop(&m->g.map, en->data + from * bytes, (uint64_t)((to - from) * bytes));
 	return 0;
 }
 
@@ -299,11 +296,9 @@ static int model_raw(struct model_file *f, const struct model_tensor *t, const v
 		     struct err *e)
 {
 	const struct entry *en = entry_of(f, t);
-	if (en->head_dim)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the rows of '%s' are in another order",
-			       f->path, t->name);
-	if (en->plus_one)
-		return err_set(e, ERR_UNSUPPORTED, "%s: the numbers of '%s' are stored plus one",
+	if (gguf_layout_moves(&en->layout) || en->layout.number != GGUF_SAME)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: the numbers of '%s' are stored otherwise or in another order",
 			       f->path, t->name);
 	*p_p = en->data;
 	return 0;

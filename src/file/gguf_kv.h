@@ -7,6 +7,7 @@
 #define HS_FILE_GGUF_KV_H
 
 #include "base/buf.h"
+#include "file/gguf_layout.h"
 #include "file/gguf_names.h"
 #include "file/model_file.h"
 
@@ -31,7 +32,8 @@ void pairs_text(struct gguf_pairs *p, const char *s, size_t n); /* one string, a
 #define GGUF_FACTORS 1024
 struct gguf_shape {
 	const struct gguf_arch *arch;
-	int64_t head_dim, rot, layers, vocab, heads, hidden, ffn, experts;
+	struct gguf_heads head;
+	int64_t rot, layers, vocab, heads, hidden, ffn, experts;
 	int64_t extra; /* layers behind the last one, that are not written */
 	bool tied;
 	/* Tensors of rot/2 numbers that divide rotary frequencies. */

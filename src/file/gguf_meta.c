@@ -88,10 +88,10 @@ static int read_rot(const struct gguf_maker *m, const json_t **o_p, double *thet
 	}
 	if (json_is_object(o))
 		TRY(json_opt_num(o, m->where, "partial_rotary_factor", 1e-3, 1, &share, e));
-	m->s->rot = (int64_t)((double)m->s->head_dim * share);
+	m->s->rot = (int64_t)((double)m->s->head.dim * share);
 	*o_p = o;
 	return m->s->rot >= 2 && m->s->rot % 2 == 0 &&
-			       (m->s->rot == m->s->head_dim || m->s->arch->partial)
+			       (m->s->rot == m->s->head.dim || m->s->arch->partial)
 		       ? 0
 		       : err_set(e, ERR_UNSUPPORTED,
 				 "%s: 'partial_rotary_factor' %g cannot be written into a GGUF of "
@@ -177,15 +177,15 @@ static int make(const struct gguf_maker *m, struct err *e)
 	TRY(json_need_int(m->c, m->where, "vocab_size", 1, INT32_MAX, &s->vocab, e));
 	kv = heads;
 	TRY(json_opt_int(m->c, m->where, "num_key_value_heads", 1, heads, &kv, e));
-	s->head_dim = s->arch->head_dim ? s->arch->head_dim : hidden / heads;
+	s->head.dim = s->arch->head_dim ? s->arch->head_dim : hidden / heads;
 	s->heads = heads;
 	s->hidden = hidden;
 	s->ffn = ffn;
 	s->tied = s->arch->tied;
-	TRY(json_opt_int(m->c, m->where, "head_dim", 2, 2 * GGUF_FACTORS, &s->head_dim, e));
-	if (s->head_dim < 2 || s->head_dim % 2 || s->head_dim / 2 > GGUF_FACTORS)
+	TRY(json_opt_int(m->c, m->where, "head_dim", 2, 2 * GGUF_FACTORS, &s->head.dim, e));
+	if (s->head.dim < 2 || s->head.dim % 2 || s->head.dim / 2 > GGUF_FACTORS)
 		return err_set(e, ERR_UNSUPPORTED, "%s: heads of width %lld", m->where,
-			       (long long)s->head_dim);
+			       (long long)s->head.dim);
 	TRY(json_opt_num(m->c, m->where, "rms_norm_eps", 0, 1, &eps, e));
 	TRY(json_opt_bool(m->c, m->where, "tie_word_embeddings", &s->tied, e));
 	if (m->p)
@@ -198,8 +198,8 @@ static int make(const struct gguf_maker *m, struct err *e)
 	maker_u32(m, "attention.head_count", heads);
 	maker_u32(m, "attention.head_count_kv", kv);
 	maker_f32(m, "attention.layer_norm_rms_epsilon", eps);
-	maker_u32(m, "attention.key_length", s->head_dim);
-	maker_u32(m, "attention.value_length", s->head_dim);
+	maker_u32(m, "attention.key_length", s->head.dim);
+	maker_u32(m, "attention.value_length", s->head.dim);
 	TRY(put_rope(m, context, e));
 	return gguf_special(m, e);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_names.h - the names of GGUF and of Hugging Face for the same architectures and tensors, and
- * the row order of Q and K.
+/* gguf_names.h - the names of GGUF and of Hugging Face for the same architectures and tensors.
  *
- * Sources: llama.cpp gguf-py/gguf/tensor_mapping.py; convert_hf_to_gguf.py,
- * LlamaModel.permute(). */
+ * Source: llama.cpp gguf-py/gguf/tensor_mapping.py. */
 #ifndef HS_FILE_GGUF_NAMES_H
 #define HS_FILE_GGUF_NAMES_H
 
@@ -35,7 +33,7 @@ struct gguf_arch {
 	const char *name;         /* general.architecture, and the prefix of its keys */
 	const char *model_type;   /* of config.json */
 	const char *architecture; /* the class there, by which converters know a model */
-	bool permuted;            /* rows of Q and K are in the order of the original Llama code */
+	bool permuted;            /* rows of Q and K are interleaved (gguf_layout.h) */
 	enum gguf_norms norms;
 	enum gguf_experts experts;
 	/* The weights of a token's experts are divided by their sum: llama.cpp knows it by the
@@ -74,20 +72,5 @@ bool gguf_name_from_hf(const struct gguf_arch *a, const char *hf_name, struct bu
 		       int64_t *layer_p, int64_t *expert_p);
 /* The name of one expert's tensor. */
 void gguf_expert_name(const char *starred, int64_t expert, struct buf *out);
-
-/* In a permuted file the rows of each head are interleaved: the file's row head*D + 2j + half is
- * row head*D + half*D/2 + j of Hugging Face. The row of the file that holds a row of Hugging Face,
- * and the other way; `head_dim` D is even. */
-static inline int64_t gguf_row_of_hf(int64_t row, int64_t head_dim)
-{
-	int64_t in = row % head_dim, half = head_dim / 2;
-	return row - in + in % half * 2 + in / half;
-}
-
-static inline int64_t hf_row_of_gguf(int64_t row, int64_t head_dim)
-{
-	int64_t in = row % head_dim;
-	return row - in + in % 2 * (head_dim / 2) + in / 2;
-}
 
 #endif

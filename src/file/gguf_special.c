@@ -285,7 +285,7 @@ static int windowed_gemma(const struct gguf_maker *m, int64_t window, int64_t ev
 	TRY(special_gemma(m, e));
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
 	TRY(json_opt_num(m->c, m->where, "query_pre_attn_scalar", 1e-3, 1e9, &divisor, e));
-	const int64_t want = m->s->layers == largest ? m->s->hidden / m->s->heads : m->s->head_dim;
+	const int64_t want = m->s->layers == largest ? m->s->hidden / m->s->heads : m->s->head.dim;
 	if (divisor != (double)want)
 		return no_place(m, "query_pre_attn_scalar", e);
 	maker_u32(m, "attention.sliding_window", window);

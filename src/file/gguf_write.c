@@ -27,11 +27,10 @@ struct plan_tensor {
 	const char *name;             /* in the file */
 	const struct model_tensor *t; /* NULL: `factors` */
 	const float *factors;
-	/* head_dim: rows are permuted within heads of this width, 0: they are not */
-	int64_t layer, head_dim;
+	int64_t layer;
+	struct gguf_layout layout;
 	int64_t experts;     /* t and those of the other experts, one after the other; 0: t alone */
 	const char *starred; /* their name in Hugging Face with a star for the number */
-	bool plus_one;       /* as norms of Gemma are stored */
 	bool vector;         /* the only row of a matrix */
 	int type;
 	uint64_t count, bytes;
@@ -188,17 +187,9 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	p->layer = layer;
 	p->type = tensor_type(w, p);
 	p->layer = layer >= 0 ? layer : !strncmp(p->name, "token", 5) ? -1 : INT32_MAX;
-	if (w->shape.arch->permuted &&
-	    (strstr(t->name, "self_attn.q_proj.") || strstr(t->name, "self_attn.k_proj.")))
-		p->head_dim = w->shape.head_dim;
-	p->plus_one = w->shape.arch->plus_one && strstr(t->name, "norm.weight");
+	TRY(gguf_layout_of(w->shape.arch, &w->shape.head, t->name, t->shape[0],
+			   t->ndim > 1 ? t->shape[1] : 1, model_file_path(w->base), &p->layout, e));
 	p->vector = strstr(p->name, ".ffn_gate_inp_shexp.") != NULL;
-	if (p->head_dim && t->shape[0] % p->head_dim)
-		return err_set(e, ERR_INPUT,
-			       "%s: tensor '%s' has %lld rows, which is not a multiple of the head "
-			       "width %lld",
-			       model_file_path(w->base), t->name, (long long)t->shape[0],
-			       (long long)p->head_dim);
 	w->n++;
 	return 0;
 }
@@ -323,32 +314,40 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	return write_bytes(w, w->bytes.p, size, e);
 }
 
-/* Reads whole heads and writes their rows in the order of the file. `name`: of p->t, or of the
- * same one of another expert. */
+/* Numbers that are read at once and written in the order of the file: whole heads where rows are
+ * interleaved, one block where blocks are dealt out. */
+static int64_t rows_at_once(const struct plan_tensor *p, int64_t from)
+{
+	const struct gguf_layout *l = &p->layout;
+	const int64_t rows = p->t->shape[0], row = (int64_t)(p->t->count / (uint64_t)rows),
+		      unit = l->rotary ? l->rotary : 1;
+	int64_t n = (int64_t)CHUNK / row / unit * unit;
+	n = n < unit ? unit : n;
+	const int64_t run = l->rotary ? rows - from : gguf_layout_run(l, from, rows);
+	return n < run ? n : run;
+}
+
+/* Reads rows and writes them in the order of the file. `name`: of p->t, or of the same one of
+ * another expert. */
 static int write_rows(struct writer *w, const struct plan_tensor *p, const char *name,
 		      struct err *e)
 {
-	const struct model_tensor *t = p->t;
-	uint64_t row = t->count / (uint64_t)t->shape[0];
-	int64_t unit = p->head_dim ? p->head_dim : 1, step = (int64_t)(CHUNK / row) / unit * unit;
-	if (step < unit)
-		step = unit;
-	for (int64_t r = 0; r < t->shape[0]; r += step) {
-		int64_t n = t->shape[0] - r < step ? t->shape[0] - r : step;
+	const struct gguf_layout *l = &p->layout;
+	const int64_t rows = p->t->shape[0], row = (int64_t)(p->t->count / (uint64_t)rows);
+	for (int64_t r = 0, n; r < rows; r += n) {
+		n = rows_at_once(p, r);
+		const uint64_t count = (uint64_t)(n * row);
 		buf_reset(&w->rows);
-		buf_reserve(&w->rows, (uint64_t)n * row * 4 * (p->head_dim ? 2 : 1));
+		buf_reserve(&w->rows, count * 4 * (gguf_layout_moves(l) ? 2 : 1));
 		TRY(buf_ok(&w->rows, e));
-		float *x = (float *)w->rows.p, *y = x;
-		TRY(w->source(w->ctx, name, r, n, x, e));
-		for (uint64_t i = 0; p->plus_one && i < (uint64_t)n * row; i++)
-			x[i] += 1;
-		if (p->head_dim) {
-			y = x + (uint64_t)n * row;
-			for (int64_t i = 0; i < n; i++)
-				memcpy(y + (uint64_t)i * row,
-				       x + (uint64_t)hf_row_of_gguf(i, p->head_dim) * row, row * 4);
-		}
-		TRY(put_numbers(w, p, y, (uint64_t)n * row, e));
+		float *x = (float *)w->rows.p, *y = x + count;
+		TRY(w->source(w->ctx, name, l->rotary ? r : hf_row_of_gguf(l, r), n, x, e));
+		gguf_numbers_of_hf(l, x, count);
+		for (int64_t i = 0; l->rotary && i < n; i++)
+			memcpy(y + i * row, x + hf_row_of_gguf(l, i) * row, (size_t)row * 4);
+		if (l->columns.per)
+			gguf_columns_of_hf(l, x, y, n, row);
+		TRY(put_numbers(w, p, l->rotary || l->columns.per ? y : x, count, e));
 	}
 	return 0;
 }
@@ -394,12 +393,14 @@ static int write_file(struct writer *w, const char *path, struct err *e)
 
 /* ---- adapters ---- */
 
-/* One half of a pair: rows of `columns` numbers, of B in the order of the file. Those of all
- * experts of a layer are one: v (experts), NULL where an expert has no adapter. */
+/* One half of a pair: rows of `columns` numbers, in the order of the file: of A its columns, of B its
+ * rows. Those of all experts of a layer are one: v (experts), NULL where an expert has no
+ * adapter. */
 struct half {
 	char name[96];
 	const float **v;
-	int64_t rows, columns, head_dim, experts;
+	int64_t rows, columns, experts;
+	struct gguf_layout layout;
 };
 
 /* One alpha stands for all modules, a reader divides it by each rank. */
@@ -440,6 +441,25 @@ static struct half *half_of(struct writer *w, struct half *half, size_t *n_p, co
 	return &half[(*n_p)++];
 }
 
+/* The halves of one pair, whose module is called `name` in the file. */
+static int add_halves(struct writer *w, const struct peft_pair *p, const char *name, int64_t x,
+		      struct half *half, size_t *n_p, struct err *e)
+{
+	struct gguf_layout l;
+	TRY(gguf_layout_of(w->shape.arch, &w->shape.head, p->module, p->out, p->in,
+			   model_file_path(w->base), &l, e));
+	struct half *a = half_of(w, half, n_p, name, 'a', p->r, p->in, x >= 0);
+	struct half *b = half_of(w, half, n_p, name, 'b', p->out, p->r, x >= 0);
+	if (!a || !b)
+		return err_set(e, ERR_INPUT, "the adapter's '%s' has another shape than before",
+			       p->module);
+	a->v[x < 0 ? 0 : x] = p->a;
+	b->v[x < 0 ? 0 : x] = p->b;
+	a->layout = (struct gguf_layout){ .columns = l.columns };
+	b->layout = (struct gguf_layout){ .rotary = l.rotary, .rows = l.rows };
+	return 0;
+}
+
 static int list_halves(struct writer *w, const struct peft_adapter *ad, struct half *half,
 		       size_t *n_p, struct err *e)
 {
@@ -447,30 +467,18 @@ static int list_halves(struct writer *w, const struct peft_adapter *ad, struct h
 		const struct peft_pair *p = &ad->pair[i];
 		struct buf name = BUF_INIT, full = BUF_INIT;
 		int64_t layer = -1, x = -1;
+		int rc;
 		buf_addf(&full, "%s.weight", p->module);
-		bool known = !full.failed &&
-			     gguf_name_from_hf(w->shape.arch, full.p, &name, &layer, &x) &&
-			     !name.failed && layer < w->shape.layers && x < w->shape.experts &&
-			     name.n < 64;
-		if (known) {
-			bool turned =
-				w->shape.arch->permuted && (strstr(full.p, "self_attn.q_proj.") ||
-							    strstr(full.p, "self_attn.k_proj."));
-			struct half *a = half_of(w, half, n_p, name.p, 'a', p->r, p->in, x >= 0);
-			struct half *b = half_of(w, half, n_p, name.p, 'b', p->out, p->r, x >= 0);
-			known = a && b && (!turned || p->out % w->shape.head_dim == 0);
-			if (known) {
-				a->v[x < 0 ? 0 : x] = p->a;
-				b->v[x < 0 ? 0 : x] = p->b;
-				b->head_dim = turned ? w->shape.head_dim : 0;
-			}
-		}
+		if (!full.failed && gguf_name_from_hf(w->shape.arch, full.p, &name, &layer, &x) &&
+		    !name.failed && layer < w->shape.layers && x < w->shape.experts && name.n < 64)
+			rc = add_halves(w, p, name.p, x, half, n_p, e);
+		else
+			rc = err_set(e, ERR_UNSUPPORTED,
+				     "the adapter's '%s' has no place in a GGUF of this family",
+				     p->module);
 		buf_release(&name);
 		buf_release(&full);
-		if (!known)
-			return err_set(e, ERR_UNSUPPORTED,
-				       "the adapter's '%s' has no place in a GGUF of this family",
-				       p->module);
+		TRY(rc);
 	}
 	return 0;
 }
@@ -485,13 +493,17 @@ static int write_halves(struct writer *w, const struct half *half, size_t n, str
 		buf_reset(&w->rows);
 		buf_reserve(&w->rows, row);
 		TRY(buf_ok(&w->rows, e));
-		memset(w->rows.p, 0, row);
+		float *x = (float *)w->rows.p;
 		for (int64_t k = 0; k < parts * h->rows; k++) {
-			const int64_t r = k % h->rows,
-				      from = h->head_dim ? hf_row_of_gguf(r, h->head_dim) : r;
+			const int64_t from = hf_row_of_gguf(&h->layout, k % h->rows);
 			const float *v = h->v[k / h->rows];
-			TRY(write_bytes(w, v ? (const void *)(v + from * h->columns) : w->rows.p,
-					row, e));
+			memset(x, 0, row);
+			if (v && h->layout.columns.per)
+				gguf_columns_of_hf(&h->layout, v + from * h->columns, x, 1,
+						   h->columns);
+			else if (v)
+				memcpy(x, v + from * h->columns, row);
+			TRY(write_bytes(w, x, row, e));
 		}
 		if (w->at % ALIGN)
 			TRY(write_bytes(w, zero, ALIGN - w->at % ALIGN, e));
