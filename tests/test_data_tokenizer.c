@@ -323,6 +323,55 @@ static void pieces(const char *behavior, const char *invert, const char *regex, 
 	gives(doc, text, want);
 }
 
+/* Qwen3.5 keeps marks with letters, where Qwen2 does not. */
+static void test_pre_marks(void **state)
+{
+	(void)state;
+	static const char pattern[] =
+		"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+		"?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+	/* x and a mark: Qwen2 begins a piece with the mark, which ends the merge into "xy" */
+	static const char text[] = "x\xcc\x81y \xe0\xa4\x95\xe0\xa4\xbf 12";
+	struct err e = { 0 };
+	struct tokenizer *t[3] = { NULL };
+	struct tokens ids[3] = { { 0 } };
+	json_t *kv = to_gguf("qwen2", "qwen35"), *doc = load("qwen2", ".json"),
+	       *merges = json_pack("[s,s,s]", "x \xc3\x8c", "x\xc3\x8c \xc4\xa3",
+				   "x\xc3\x8c\xc4\xa3 y"),
+	       *vocab = json_object_get(json_object_get(doc, "model"), "vocab"),
+	       *tokens = json_object_get(kv, "tokenizer.ggml.tokens");
+	static const char *const more[] = { "x\xc3\x8c", "x\xc3\x8c\xc4\xa3",
+					    "x\xc3\x8c\xc4\xa3y" };
+	for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+		json_object_set_new(vocab, more[i],
+				    json_integer((json_int_t)json_array_size(tokens)));
+		json_array_append_new(tokens, json_string(more[i]));
+		json_array_append_new(json_object_get(kv, "tokenizer.ggml.token_type"),
+				      json_integer(1));
+	}
+	json_object_set(kv, "tokenizer.ggml.merges", merges);
+	json_object_set(json_object_get(doc, "model"), "merges", merges);
+	json_t *split = json_array_get(
+		json_object_get(json_object_get(doc, "pre_tokenizer"), "pretokenizers"), 0);
+	json_object_set_new(json_object_get(split, "pattern"), "Regex", json_string(pattern));
+	if (tokenizer_from_gguf(kv, "a", &t[0], &e) < 0 ||
+	    tokenizer_from_json(doc, NULL, "b", &t[1], &e) < 0)
+		fail_msg("%s", e.msg);
+	json_object_set_new(kv, "tokenizer.ggml.pre", json_string("qwen2"));
+	assert_int_equal(tokenizer_from_gguf(kv, "c", &t[2], &e), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(
+			tokenizer_encode(t[i], text, strlen(text), false, false, &ids[i], &e), 0);
+	assert_int_equal(ids[0].n, ids[1].n);
+	assert_memory_equal(ids[0].id, ids[1].id, ids[0].n * sizeof *ids[0].id);
+	assert_int_not_equal(ids[0].n, ids[2].n);
+	for (int i = 0; i < 3; i++) {
+		tokens_release(&ids[i]);
+		tokenizer_free(t[i]);
+	}
+	json_decref(kv), json_decref(doc), json_decref(merges);
+}
+
 /* EXAONE 4's and OLMoE's are that of GPT-2 (llama.cpp: src/llama-vocab.cpp). */
 static void test_pre_names(void **state)
 {
@@ -387,7 +436,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_json),         cmocka_unit_test(test_gguf_spm),
 		cmocka_unit_test(test_gguf_bytebpe), cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_pre_names),
+		cmocka_unit_test(test_pre_names),    cmocka_unit_test(test_pre_marks),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -62,8 +62,25 @@ run train job.yaml output_dir=again gradient_checkpointing=true max_steps=2 adap
 	lora_r=4 lora_target_linear=true
 check "in 4 bits, recomputed"
 run merge model lora out.gguf
-[ $? -ne 0 ] && grep -q "cannot be written as GGUF" err && [ ! -e out.gguf ]
-check "a GGUF is refused with one line"
+[ $? -ne 0 ] && grep -q "'linear_value_head_dim' cannot be written into a GGUF" err &&
+	[ ! -e out.gguf ]
+check "a GGUF with keys and values of two widths is refused with one line"
+cp -r "$golden/qwen3_5-gguf" even && cp model/tokenizer*.json even &&
+	run train job.yaml base_model=even output_dir=on-even adapter=lora lora_r=4 \
+		lora_target_linear=true && run merge even on-even even.gguf --type f32 &&
+	run merge even on-even folder --type f32 &&
+	run eval folder --data data.jsonl && grep -o "loss [0-9.]*" out >folder.txt &&
+	run eval even.gguf --data data.jsonl && grep -o "loss [0-9.]*" out | cmp - folder.txt
+check "merged into a GGUF: the loss is that of the merged folder"
+mv even/tokenizer*.json . && run merge even on-even plain.gguf --type f32 &&
+	run merge plain.gguf on-even plain --type f32 && [ ! -e plain/tokenizer.json ] &&
+	grep -q "has no tokenizer" err
+check "a GGUF without a tokenizer becomes a folder without one"
+run train job.yaml base_model=even.gguf output_dir=from-gguf &&
+	run train job.yaml base_model=folder output_dir=from-folder &&
+	a=$(tail -1 from-gguf/metrics.jsonl | grep -o '"loss": [0-9.]\{6\}') &&
+	b=$(tail -1 from-folder/metrics.jsonl | grep -o '"loss": [0-9.]\{6\}') && [ "$a" = "$b" ]
+check "all parameters are trained from a GGUF as from the folder"
 run profile job.yaml output_dir=none --out measured &&
 	run plan --profile measured/profile.json && grep -q "^local limits the job" out
 check "measured and planned"

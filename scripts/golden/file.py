@@ -149,6 +149,51 @@ def gguf_seed(rng, path, arch, kind):
     g.close()
 
 
+def linear_seed(path):
+    """A layer of linear attention with two value heads for a key head, and one of attention."""
+    rng = np.random.default_rng(5)
+    g = gguf.GGUFWriter(path, "qwen35")
+    g.add_context_length(16)
+    g.add_embedding_length(16)
+    g.add_block_count(3)
+    g.add_feed_forward_length(16)
+    g.add_head_count(2)
+    g.add_head_count_kv(1)
+    g.add_key_length(8)
+    g.add_value_length(8)
+    g.add_rope_dimension_count(4)
+    g.add_rope_dimension_sections([1, 1, 0, 0])
+    g.add_layer_norm_rms_eps(1e-6)
+    g.add_ssm_conv_kernel(2)
+    g.add_ssm_state_size(4)
+    g.add_ssm_group_count(1)
+    g.add_ssm_time_step_rank(2)
+    g.add_ssm_inner_size(8)
+    g.add_full_attention_interval(2)
+    g.add_nextn_predict_layers(1)
+    for name, shape in {
+        "token_embd.weight": (4, 16),
+        "output_norm.weight": (16,),
+        "blk.0.attn_norm.weight": (16,),
+        "blk.0.attn_qkv.weight": (16, 16),
+        "blk.0.attn_gate.weight": (8, 16),
+        "blk.0.ssm_alpha.weight": (2, 16),
+        "blk.0.ssm_beta.weight": (2, 16),
+        "blk.0.ssm_conv1d.weight": (16, 2),
+        "blk.0.ssm_a": (2,),
+        "blk.0.ssm_dt.bias": (2,),
+        "blk.0.ssm_norm.weight": (4,),
+        "blk.0.ssm_out.weight": (16, 8),
+        "blk.1.attn_q.weight": (32, 16),
+        "blk.2.nextn.enorm.weight": (16,),
+    }.items():
+        g.add_tensor(name, -abs(rng.normal(0, 1, shape)).astype(np.float32))
+    g.write_header_to_file()
+    g.write_kv_data_to_file()
+    g.write_tensors_to_file()
+    g.close()
+
+
 CONFIG = dict(
     model_type="llama",
     hidden_size=16,
@@ -290,6 +335,7 @@ def seeds(rng):
         ("llama_f16", "llama", T.F16),
     ):
         gguf_seed(rng, seed("gguf", name), arch, kind)
+    linear_seed(seed("gguf", "qwen35"))
     folder_seeds(rng)
 
 

@@ -97,6 +97,7 @@ GGUF = (
     "olmo3",
     "exaone4-gguf",
     "ernie4_5",
+    "qwen3_5-gguf",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -892,6 +893,14 @@ FAMILIES = {
         ),
     ),
 }
+# a GGUF has one width for keys and values
+FAMILIES["qwen3_5-gguf"] = dict(FAMILIES["qwen3_5"], grads=False)
+FAMILIES["qwen3_5-gguf"]["config"] = dict(
+    FAMILIES["qwen3_5"]["config"],
+    linear_key_head_dim=8,
+    linear_value_head_dim=8,
+    tie_word_embeddings=False,
+)
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
@@ -1566,11 +1575,40 @@ def write_gguf(file, name, model, config, kind, f16):
     w.close()
 
 
+def deal_heads(w, dim, c, width):
+    """Value heads from groups of a key head to the order in which they are dealt out to key heads:
+    conversion/qwen.py, _LinearAttentionVReorderBase."""
+    keys, per = c["linear_num_key_heads"], c["linear_num_value_heads"]
+    per //= keys
+    shape = w.shape
+    w = w.reshape(*shape[:dim], keys, per, width, *shape[dim + 1 :])
+    return w.swapaxes(dim, dim + 1).reshape(shape)
+
+
+def linear_attention(k, a, c):
+    """A tensor of linear attention as llama.cpp's converter writes it."""
+    width = c["linear_value_head_dim"]
+    first = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    if ".conv1d." in k:
+        a = a[:, 0]
+    if ".conv1d." in k or ".in_proj_qkv." in k:
+        return np.concatenate([a[:first], deal_heads(a[first:], 0, c, width)])
+    if ".out_proj." in k:
+        return deal_heads(a, 1, c, width)
+    if ".in_proj_z." in k:
+        return deal_heads(a, 0, c, width)
+    if ".norm." in k:
+        return a
+    a = deal_heads(a, 0, c, 1)
+    return -np.exp(a.astype(np.float64)) if k.endswith("A_log") else a
+
+
 def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
     other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
+    other |= {"qwen3_5_text": "qwen35"}
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1582,10 +1620,20 @@ def write_family_gguf(name, model, c):
     w.add_head_count(c["num_attention_heads"])
     w.add_head_count_kv(c["num_key_value_heads"])
     w.add_layer_norm_rms_eps(c.get("rms_norm_eps", 1e-6))
-    w.add_rope_freq_base(c.get("rope_theta", 10000.0))
+    rope = c.get("rope_parameters", c)
+    w.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     w.add_key_length(hd)
     w.add_value_length(hd)
-    w.add_rope_dimension_count(int(hd * c.get("partial_rotary_factor", 1.0)))
+    w.add_rope_dimension_count(int(hd * rope.get("partial_rotary_factor", 1.0)))
+    if "mrope_section" in rope:
+        w.add_rope_dimension_sections(rope["mrope_section"] + [0])
+    if "linear_num_key_heads" in c:
+        w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
+        w.add_ssm_state_size(c["linear_key_head_dim"])
+        w.add_ssm_group_count(c["linear_num_key_heads"])
+        w.add_ssm_time_step_rank(c["linear_num_value_heads"])
+        w.add_ssm_inner_size(c["linear_value_head_dim"] * c["linear_num_value_heads"])
+        w.add_full_attention_interval(c["full_attention_interval"])
     if c.get("sliding_window") and c.get("use_sliding_window", True):
         w.add_sliding_window(c["sliding_window"])
     if c.get("attn_logit_softcapping"):
@@ -1636,7 +1684,9 @@ def write_family_gguf(name, model, c):
         if ".experts." in k:
             merged.setdefault(re.sub(r"experts\.\d+", "experts", k), []).append(a)
             continue
-        if arch.startswith("gemma") and k.endswith("norm.weight"):
+        if ".linear_attn." in k:
+            a = linear_attention(k, a, c)
+        elif arch.startswith(("gemma", "qwen35")) and k.endswith("norm.weight"):
             a = a + 1
         if arch in ("granite", "smollm3", "llama") and k.endswith("q_proj.weight"):
             a = permute(a, c["num_attention_heads"])
@@ -1645,9 +1695,13 @@ def write_family_gguf(name, model, c):
         to = names.get_name(k.replace("correction_bias", "correction.bias"), (".weight", ".bias"))
         if k.endswith(".sinks"):
             to = names.get_name(k) + ".weight"
+        if k.endswith(".dt_bias"):
+            to = names.get_name(k.replace("dt_bias", "dt_proj")) + ".bias"
+        if k.endswith(".A_log"):
+            to = names.get_name(k)
         if k.endswith("shared_expert_gate.weight"):
             a = a[0]
-        half = a.ndim > 1 and "ffn_gate_inp" not in to
+        half = a.ndim > 1 and "ffn_gate_inp" not in to and "ssm_conv1d" not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
     for k, list_of in merged.items():
         to, a = names.get_name(k, try_suffixes=(".weight", ".bias")), np.stack(list_of)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check-gguf.py [PROGRAM]: llama.cpp computes from `heteroshard merge ... out.gguf` what
-transformers and PEFT compute from model and adapter.
+"""check-gguf.py [PROGRAM [FAMILY...]]: llama.cpp computes from `heteroshard merge ... out.gguf`,
+and from an adapter alone (--lora), what transformers and PEFT compute from model and adapter.
 
 For every family a small random model and an adapter on all linear modules are made, merged into a
 GGUF of F32, and loaded by llama.cpp (the library in the wheel xllamacpp) and by the package gguf.
@@ -97,6 +97,12 @@ MODELS = {
         "GptOssConfig",
         MIXTURE | dict(head_dim=16, sliding_window=9, num_local_experts=6),
     ),
+    "qwen3_5": (
+        "Qwen3_5TextConfig",
+        dict(SHAPE, num_hidden_layers=5, head_dim=32, linear_num_key_heads=2)
+        | dict(linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16)
+        | dict(rope_parameters=dict(rope_type="default", rope_theta=1e6)),
+    ),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
@@ -126,6 +132,10 @@ def llama_cpp():
     lib.llama_decode.argtypes = [ctypes.c_void_p, Batch]
     lib.llama_get_logits_ith.argtypes = [ctypes.c_void_p, ctypes.c_int32]
     lib.llama_get_logits_ith.restype = ctypes.POINTER(ctypes.c_float)
+    lib.llama_adapter_lora_init.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    lib.llama_adapter_lora_init.restype = ctypes.c_void_p
+    pointer = ctypes.c_void_p
+    lib.llama_set_adapters_lora.argtypes = [pointer, pointer, ctypes.c_size_t, pointer]
     lib.llama_free.argtypes = lib.llama_model_free.argtypes = [ctypes.c_void_p]
     log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     lib.quiet = log(lambda level, text, data: None)
@@ -133,11 +143,18 @@ def llama_cpp():
     return lib
 
 
-def logits(lib, path, ids, vocab):
+def logits(lib, path, ids, vocab, adapter=None):
     model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
     if not model:
         return None
     context = lib.llama_init_from_model(model, lib.llama_context_default_params())
+    if adapter:
+        lora = lib.llama_adapter_lora_init(model, adapter.encode())
+        if not lora:
+            return None
+        one = ctypes.c_float(1)
+        lora = ctypes.c_void_p(lora)
+        assert lib.llama_set_adapters_lora(context, ctypes.byref(lora), 1, ctypes.byref(one)) == 0
     out = np.zeros((len(ids), vocab), np.float32)
     for i, t in enumerate(ids):  # one by one: each gives its logits
         token = (ctypes.c_int32 * 1)(int(t))
@@ -150,9 +167,11 @@ def logits(lib, path, ids, vocab):
 
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
+    only = sys.argv[2:] or list(MODELS)
     lib = llama_cpp()
     bad = 0
-    for name, (kind, shape) in MODELS.items():
+    for name in only:
+        kind, shape = MODELS[name]
         torch.manual_seed(3)
         c = getattr(transformers, kind)(pad_token_id=0, bos_token_id=1, eos_token_id=2, **shape)
         model = transformers.AutoModelForCausalLM.from_config(c)
@@ -168,6 +187,7 @@ def main():
             tuned = peft.get_peft_model(
                 model, peft.LoraConfig(r=4, target_modules=targets, lora_alpha=8)
             )
+            tuned.save_pretrained(d + "/nothing")
             for k, p in tuned.named_parameters():
                 if "lora_" in k:
                     p.data = torch.randn_like(p) * 0.15
@@ -180,6 +200,20 @@ def main():
                 check=True,
                 capture_output=True,
             )
+            # the adapter alone, for --lora, on the model without it
+            for adapter, file, how in (
+                ("nothing", "base.gguf", ["--type", "f32"]),
+                ("adapter", "lora.gguf", ["--adapter-only"]),
+            ):
+                subprocess.run(
+                    [program, "merge", "-q", d + "/base", f"{d}/{adapter}", f"{d}/{file}", *how],
+                    check=True,
+                    capture_output=True,
+                )
+            apart = logits(lib, d + "/base.gguf", ids, c.vocab_size, d + "/lora.gguf")
+            share = 9 if apart is None else np.abs(apart - want).max() / np.abs(want).max()
+            print(f"{name}: the adapter by --lora: logits within {share:.1e}")
+            bad += not share <= 0.01
             if name == "gpt_oss":  # a folder too, in which its experts are fused again
                 subprocess.run(
                     [program, "merge", "-q", d + "/base", d + "/adapter", d + "/merged"]

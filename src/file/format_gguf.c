@@ -34,6 +34,7 @@ struct gguf_model {
 	struct gguf g;
 	const struct gguf_arch *arch;
 	struct gguf_heads heads;
+	long long extra; /* layers behind the last one, which predict further tokens */
 	struct entry *entry;
 };
 
@@ -103,12 +104,17 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 		t->shape[1] = t->shape[0];
 		t->shape[0] = 1;
 	}
+	if (t->ndim == 2 && strstr(t->name, ".conv1d.")) { /* a vector (model_file.h) */
+		t->ndim = 1;
+		t->shape[0] = (int64_t)g->count;
+		t->shape[1] = 0;
+	}
 	t->count = n ? g->count / (uint64_t)n : g->count;
 	t->bytes = n ? g->bytes / (uint64_t)n : g->bytes;
 	en->g = g;
 	en->data = g->data + (uint64_t)x * t->bytes;
-	TRY(gguf_layout_of(m->arch, &m->heads, t->name, t->shape[0],
-			   t->ndim > 1 ? t->shape[1] : 1, f->path, &en->layout, e));
+	TRY(gguf_layout_of(m->arch, &m->heads, t->name, t->shape[0], t->ndim > 1 ? t->shape[1] : 1,
+			   f->path, &en->layout, e));
 	f->count++;
 	return 0;
 }
@@ -150,8 +156,7 @@ static int add_experts(struct model_file *f, struct gguf_model *m, const struct 
 static bool is_extra(const struct model_file *f, const char *name)
 {
 	const long long n = json_integer_value(json_object_get(f->config, "num_hidden_layers"));
-	const long long extra =
-		json_integer_value(json_object_get(f->config, "num_nextn_predict_layers"));
+	const long long extra = ((const struct gguf_model *)f->priv)->extra;
 	long long layer = -1;
 	return sscanf(name, "blk.%lld.", &layer) == 1 && layer >= n && layer - n < extra;
 }
@@ -204,6 +209,11 @@ static int read_vocab(struct model_file *f, struct gguf_model *m, struct err *e)
 		if (json_object_set_new(f->vocab, kv->key, v) < 0)
 			return err_nomem(e, kv->raw_bytes, "a vocabulary");
 	}
+	const char *kind = json_string_value(json_object_get(f->vocab, "tokenizer.ggml.model"));
+	if (kind && !strcmp(kind, "none")) { /* it says that it has none */
+		json_decref(f->vocab);
+		f->vocab = NULL;
+	}
 	f->chat_template = chat_template_text(json_object_get(f->vocab, "tokenizer.chat_template"));
 	return 0;
 }
@@ -222,6 +232,11 @@ static int model_open(struct model_file *f, struct err *e)
 			       f->path);
 	TRY(gguf_config(&m->g, &m->arch, &f->config, e));
 	m->heads.dim = json_integer_value(json_object_get(f->config, "head_dim"));
+	m->extra = json_integer_value(json_object_get(f->config, "num_nextn_predict_layers"));
+	if (m->arch->linear) {
+		json_object_del(f->config, "num_nextn_predict_layers");
+		TRY(gguf_linear_heads(f->config, f->path, &m->heads, e));
+	}
 	size_t n = 0;
 	for (size_t i = 0; i < m->g.ntensor; i++)
 		n += parts_of(f, &m->g.tensor[i]);

@@ -351,6 +351,7 @@ static int plain_tensor(const struct folder *fo, const struct st_tensor *st, str
 	if (st->ndim == 3 && st->shape[1] == 1 && strstr(st->name, ".conv1d.")) {
 		t->ndim = 1; /* of a convolution by channel: a vector (model_file.h) */
 		t->shape[0] = (int64_t)st->count;
+		t->shape[1] = t->shape[2] = 0;
 	}
 	return 0;
 }

@@ -332,6 +332,64 @@ static int read_glm4moe(const struct maker *m, struct err *e)
 	return 0;
 }
 
+/* Which layers have linear attention: a list, or all but every n-th. */
+static int read_layers(const struct maker *m, int64_t layers, struct err *e)
+{
+	enum { MOST = 1 << 16 };
+	static const char *const type[] = { "full_attention", "linear_attention" };
+	const struct gguf_kv *kv = find(m, "attention.recurrent_layers");
+	int64_t every = 4;
+	json_t *list = NULL, *types;
+	TRY(read_integer(m, "full_attention_interval", false, 1, &every, e));
+	if (layers > MOST)
+		return err_set(e, ERR_INPUT, "%s: '%s.block_count' is more than %d", m->g->path,
+			       m->arch->name, MOST);
+	if (kv)
+		TRY(gguf_kv_json(m->g, kv, &list, e));
+	if (list && (!json_is_array(list) || (int64_t)json_array_size(list) < layers)) {
+		json_decref(list);
+		return err_set(e, ERR_INPUT, "%s: '%s' must be a list of %lld layers", m->g->path,
+			       kv->key, (long long)layers);
+	}
+	types = json_array();
+	for (int64_t i = 0; i < layers; i++) {
+		const bool linear =
+			list ? json_is_true(json_array_get(list, (size_t)i)) : (i + 1) % every != 0;
+		json_array_append_new(types, json_string(type[linear]));
+	}
+	json_decref(list);
+	json_object_set_new(m->o, "layer_types", types);
+	return 0;
+}
+
+/* Linear attention; its values are as wide as `inner_size` over their heads. */
+static int read_linear(const struct maker *m, struct err *e)
+{
+	static const struct {
+		const char *gguf, *hf;
+	} row[] = { { "ssm.conv_kernel", "linear_conv_kernel_dim" },
+		    { "ssm.state_size", "linear_key_head_dim" },
+		    { "ssm.group_count", "linear_num_key_heads" },
+		    { "ssm.time_step_rank", "linear_num_value_heads" } };
+	int64_t v = 0, inner = 0, extra = 0;
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		TRY(read_integer(m, row[i].gguf, true, 1, &v, e));
+		if (v > GGUF_LINEAR_MOST)
+			return err_set(e, ERR_INPUT, "%s: '%s.%s' is more than %d", m->g->path,
+				       m->arch->name, row[i].gguf, GGUF_LINEAR_MOST);
+		set_int(m, row[i].hf, v);
+	}
+	TRY(read_integer(m, "ssm.inner_size", true, 1, &inner, e));
+	TRY(read_integer(m, "nextn_predict_layers", false, 0, &extra, e));
+	if (inner % v || inner / v > GGUF_LINEAR_MOST)
+		return err_set(e, ERR_INPUT,
+			       "%s: '%s.ssm.inner_size' %lld does not go with %lld value heads",
+			       m->g->path, m->arch->name, (long long)inner, (long long)v);
+	set_int(m, "linear_value_head_dim", inner / v);
+	set_int(m, "num_nextn_predict_layers", extra);
+	return 0;
+}
+
 /* How many experts there are and a token has. Their width is `ffn` where no key says it; where
  * there are no others, it becomes `ffn`. */
 static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
@@ -407,6 +465,8 @@ static int make(const struct maker *m, struct err *e)
 	TRY(read_number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
 	if (m->arch->experts)
 		TRY(read_experts(m, &ffn, e));
+	if (m->arch->linear)
+		TRY(read_linear(m, e));
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
 	set_int(m, "hidden_size", hidden);
 	set_int(m, "intermediate_size", ffn);
@@ -415,6 +475,8 @@ static int make(const struct maker *m, struct err *e)
 		return err_set(e, ERR_INPUT, "%s: '%s.block_count' leaves no layer", m->g->path,
 			       m->arch->name);
 	set_int(m, "num_hidden_layers", layers);
+	if (m->arch->linear)
+		TRY(read_layers(m, layers, e));
 	TRY(read_heads(m, hidden, e));
 	json_object_set_new(m->o, "rms_norm_eps", json_real(eps));
 	json_object_set_new(m->o, "rope_theta", json_real(theta));

@@ -3,6 +3,8 @@
 #include "file/gguf_layout.h"
 
 #include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "file/gguf_names.h"
 
 #include <math.h>
@@ -19,6 +21,28 @@ static bool is_rotary(const char *name)
 }
 
 /* ---- linear attention ---- */
+
+int gguf_linear_heads(const json_t *config, const char *where, struct gguf_heads *h, struct err *e)
+{
+	const struct {
+		const char *key;
+		int64_t *v, otherwise;
+	} row[] = { { "linear_num_key_heads", &h->keys, 16 },
+		    { "linear_num_value_heads", &h->values, 32 },
+		    { "linear_key_head_dim", &h->dk, 128 },
+		    { "linear_value_head_dim", &h->dv, 128 },
+		    { "linear_conv_kernel_dim", &h->conv, 4 } };
+	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+		*row[i].v = row[i].otherwise;
+		TRY(json_opt_int(config, where, row[i].key, 1, GGUF_LINEAR_MOST, row[i].v, e));
+	}
+	return h->values % h->keys == 0
+		       ? 0
+		       : err_set(e, ERR_INPUT,
+				 "%s: %lld value heads of linear attention are not a multiple of "
+				 "%lld key heads",
+				 where, (long long)h->values, (long long)h->keys);
+}
 
 /* What of a name follows "linear_attn."; NULL: it is of something else. */
 static const char *part_of_linear(const char *name)
@@ -164,8 +188,9 @@ int hf_numbers_of_gguf(const struct gguf_layout *l, float *x, uint64_t n, const 
 		x[i] -= 1;
 	for (uint64_t i = 0; i < n && l->number == GGUF_DECAY; i++) {
 		if (!(x[i] < 0 && isfinite(x[i])))
-			return err_set(e, ERR_INPUT, "tensor '%s': %g is not a decay: it must be "
-						     "less than 0",
+			return err_set(e, ERR_INPUT,
+				       "tensor '%s': %g is not a decay: it must be "
+				       "less than 0",
 				       name, (double)x[i]);
 		x[i] = (float)log(-(double)x[i]);
 	}

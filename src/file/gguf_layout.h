@@ -12,6 +12,7 @@
 #ifndef HS_FILE_GGUF_LAYOUT_H
 #define HS_FILE_GGUF_LAYOUT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +25,9 @@ struct gguf_heads {
 	int64_t keys, values, dk, dv; /* of linear attention: heads, and their widths; 0: none */
 	int64_t conv;                 /* width of its convolution */
 };
+
+/* Of linear attention, from config.json, with what is meant there when a key is missing. */
+int gguf_linear_heads(const json_t *config, const char *where, struct gguf_heads *h, struct err *e);
 
 /* Behind the first `first` rows or columns: keys*per blocks of `width`; per 0: as they are. */
 struct gguf_tiles {

@@ -132,6 +132,15 @@ static const struct gguf_arch arch[] = {
 	  .with_bias = true,
 	  .eps = 1e-5,
 	  .rotary = 0.5 },
+	{ .name = "qwen35",
+	  .model_type = "qwen3_5_text",
+	  .architecture = "Qwen3_5ForCausalLM",
+	  .norms = GGUF_NORMS_OSS,
+	  .plus_one = true,
+	  .partial = true,
+	  .linear = true,
+	  .head_dim = 256,
+	  .rotary = 0.25 },
 };
 
 enum {
@@ -148,13 +157,15 @@ enum {
 	EXPERTS = 4,
 	SPARSE = 8,
 	OSS = 16,
-	SHARED = 32, /* an expert that every token has */
-	SHARES = 64, /* several as one */
+	SHARED = 32,  /* an expert that every token has */
+	SHARES = 64,  /* several as one */
+	LINEAR = 128, /* attention beside the MLP */
 	EITHER = ~0
 };
 
 /* Their names in Hugging Face end without ".weight" or ".bias". */
-static const char sinks[] = "blk.%.attn_sinks", correction[] = "blk.%.exp_probs_b";
+static const char sinks[] = "blk.%.attn_sinks", correction[] = "blk.%.exp_probs_b",
+		  decay[] = "blk.%.ssm_a", dt[] = "blk.%.ssm_dt";
 
 /* `%` stands for the number of the layer, `*` for that of the expert. A row holds for architectures
  * with these norms and one of these kinds of MLP. */
@@ -207,6 +218,15 @@ static const struct {
 	{ "blk.%.ffn_gate_exps", "model.layers.%.block_sparse_moe.experts.*.w1", ALL, SPARSE },
 	{ "blk.%.ffn_up_exps", "model.layers.%.block_sparse_moe.experts.*.w3", ALL, SPARSE },
 	{ "blk.%.ffn_down_exps", "model.layers.%.block_sparse_moe.experts.*.w2", ALL, SPARSE },
+	{ "blk.%.attn_qkv", "model.layers.%.linear_attn.in_proj_qkv", ALL, LINEAR },
+	{ "blk.%.attn_gate", "model.layers.%.linear_attn.in_proj_z", ALL, LINEAR },
+	{ "blk.%.ssm_alpha", "model.layers.%.linear_attn.in_proj_a", ALL, LINEAR },
+	{ "blk.%.ssm_beta", "model.layers.%.linear_attn.in_proj_b", ALL, LINEAR },
+	{ "blk.%.ssm_conv1d", "model.layers.%.linear_attn.conv1d", ALL, LINEAR },
+	{ "blk.%.ssm_norm", "model.layers.%.linear_attn.norm", ALL, LINEAR },
+	{ "blk.%.ssm_out", "model.layers.%.linear_attn.out_proj", ALL, LINEAR },
+	{ decay, "model.layers.%.linear_attn.A_log", ALL, LINEAR },
+	{ dt, "model.layers.%.linear_attn.dt_bias", ALL, LINEAR },
 };
 
 static bool holds(const struct gguf_arch *a, size_t i)
@@ -216,7 +236,10 @@ static bool holds(const struct gguf_arch *a, size_t i)
 				  [GGUF_EXPERTS_OSS] = OSS,
 				  [GGUF_EXPERTS_QWEN2] = EXPERTS | SHARED,
 				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS };
-	const int up = a->experts ? of[a->experts] : a->fused_up ? WHOLE : PARTS;
+	const int up = (a->experts    ? of[a->experts]
+			: a->fused_up ? WHOLE
+				      : PARTS) |
+		       (a->linear ? LINEAR : 0);
 	return (names[i].norms & 1 << a->norms) && (names[i].up & up);
 }
 
@@ -297,7 +320,15 @@ static void expand_pattern(const char *pattern, const struct match *m, struct bu
 /* How the name in a GGUF ends where that in Hugging Face has no such end; else NULL. */
 static const char *bare_end(size_t i)
 {
-	return names[i].gguf == sinks ? ".weight" : names[i].gguf == correction ? ".bias" : NULL;
+	static const struct {
+		const char *name, *end;
+	} rows[] = {
+		{ sinks, ".weight" }, { correction, ".bias" }, { decay, "" }, { dt, ".bias" }
+	};
+	for (size_t k = 0; k < ARRAY_LEN(rows); k++)
+		if (names[i].gguf == rows[k].name)
+			return rows[k].end;
+	return NULL;
 }
 
 bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
@@ -305,8 +336,8 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *ou
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *bare = bare_end(i);
-		if (holds(a, i) && match(name, names[i].gguf, &m) && *m.tail &&
-		    (!bare || !strcmp(m.tail, bare))) {
+		if (holds(a, i) && match(name, names[i].gguf, &m) &&
+		    (bare ? !strcmp(m.tail, bare) : *m.tail != 0)) {
 			m.tail = bare ? "" : m.tail;
 			expand_pattern(names[i].hf, &m, out);
 			*layer_p = m.layer;

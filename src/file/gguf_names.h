@@ -28,7 +28,8 @@ enum gguf_experts {
 	GGUF_EXPERTS_GLM    /* the same, and layers without experts */
 };
 
-enum { GGUF_EXPERTS_MOST = 1024 };
+/* GGUF_LINEAR_MOST: of heads of linear attention and their widths. */
+enum { GGUF_EXPERTS_MOST = 1024, GGUF_LINEAR_MOST = 1 << 16 };
 struct gguf_arch {
 	const char *name;         /* general.architecture, and the prefix of its keys */
 	const char *model_type;   /* of config.json */
@@ -43,6 +44,7 @@ struct gguf_arch {
 	bool plus_one;  /* the weights of norms are stored plus one */
 	bool partial;   /* part of a head may rotate */
 	bool with_bias; /* attention_bias is said by the tensors */
+	bool linear;    /* some layers have linear attention in place of attention */
 	/* What config.json means when it does not say; 0: 1e-6, 10000, hidden / heads, 1. */
 	double eps, theta;
 	int64_t head_dim;

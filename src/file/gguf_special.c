@@ -6,6 +6,8 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "file/gguf.h"
 #include "file/gguf_kv.h"
 
 #include <stdio.h>
@@ -101,6 +103,54 @@ static int special_qwen(const struct gguf_maker *m, struct err *e)
 	int64_t n = 0;
 	TRY(json_opt_int(m->c, m->where, "sliding_window", 0, INT32_MAX, &n, e));
 	return n ? refuse(m, "use_sliding_window", e) : 0;
+}
+
+/* Every n-th layer has attention, the others linear attention. */
+static int put_interval(const struct gguf_maker *m, struct err *e)
+{
+	const json_t *types = json_object_get(m->c, "layer_types");
+	int64_t every = 4;
+	TRY(json_opt_int(m->c, m->where, "full_attention_interval", 1, 1 << 20, &every, e));
+	const int64_t n = (int64_t)json_array_size(types);
+	int64_t first = n;
+	for (int64_t i = n; i-- > 0;) {
+		const char *type = json_string_value(json_array_get(types, (size_t)i));
+		first = type && !strcmp(type, "full_attention") ? i : first;
+	}
+	every = json_is_array(types) ? first + 1 : every;
+	for (int64_t i = 0; i < n; i++) {
+		const char *type = json_string_value(json_array_get(types, (size_t)i));
+		if (!type || !strcmp(type, "full_attention") != ((i + 1) % every == 0))
+			return no_place(m, "layer_types", e);
+	}
+	maker_u32(m, "full_attention_interval", every);
+	return 0;
+}
+
+/* llama.cpp has one width for keys and values. Which frequencies turn by which position of a piece
+ * of a picture is the interleaved order, in three parts as even as possible. */
+static int special_qwen35(const struct gguf_maker *m, struct err *e)
+{
+	struct gguf_heads *h = &m->s->head;
+	const int64_t half = m->s->rot / 2;
+	const uint32_t sections[4] = { (uint32_t)((half + 2) / 3), (uint32_t)((half + 1) / 3),
+				       (uint32_t)(half / 3), 0 };
+	TRY(gguf_linear_heads(m->c, m->where, h, e));
+	TRY(refuse(m, "attention_bias", e));
+	if (h->dk != h->dv)
+		return no_place(m, "linear_value_head_dim", e);
+	maker_u32(m, "ssm.conv_kernel", h->conv);
+	maker_u32(m, "ssm.state_size", h->dk);
+	maker_u32(m, "ssm.group_count", h->keys);
+	maker_u32(m, "ssm.time_step_rank", h->values);
+	maker_u32(m, "ssm.inner_size", h->dv * h->values);
+	char key[64];
+	snprintf(key, sizeof key, "%s.rope.dimension_sections", m->s->arch->name);
+	if (m->p) {
+		pairs_array(m->p, key, GGUF_I32, ARRAY_LEN(sections));
+		buf_add(&m->p->b, sections, sizeof sections);
+	}
+	return put_interval(m, e);
 }
 
 /* Every layer has experts. */
@@ -376,7 +426,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
 		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
 		{ "glm4moe", special_glm4moe },   { "exaone4", special_exaone4 },
-		{ "ernie4_5", special_ernie },
+		{ "ernie4_5", special_ernie },    { "qwen35", special_qwen35 },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -32,6 +32,7 @@ struct plan_tensor {
 	int64_t experts;     /* t and those of the other experts, one after the other; 0: t alone */
 	const char *starred; /* their name in Hugging Face with a star for the number */
 	bool vector;         /* the only row of a matrix */
+	int64_t split;       /* a vector, as rows of so many numbers; 0: as it is */
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -68,10 +69,19 @@ static bool is_stale(const char *key)
 static int copy_pairs(struct writer *w, struct err *e)
 {
 	struct gguf g;
+	char blocks[64], extra[64];
 	TRY(gguf_open(model_file_path(w->base), &g, e));
+	/* layers that predict further tokens are not read, so they are not written */
+	snprintf(blocks, sizeof blocks, "%s.block_count", w->shape.arch->name);
+	snprintf(extra, sizeof extra, "%s.nextn_predict_layers", w->shape.arch->name);
 	for (size_t i = 0; i < g.nkv; i++) {
-		if (is_stale(g.kv[i].key) &&
-		    !(w->out == GGUF_OUT_AS_BASE && !strcmp(g.kv[i].key, "general.file_type")))
+		if (!strcmp(g.kv[i].key, blocks)) {
+			pairs_u32(&w->pairs, blocks, (uint32_t)w->shape.layers);
+			continue;
+		}
+		if (!strcmp(g.kv[i].key, extra) ||
+		    (is_stale(g.kv[i].key) &&
+		     !(w->out == GGUF_OUT_AS_BASE && !strcmp(g.kv[i].key, "general.file_type"))))
 			continue;
 		buf_add(&w->pairs.b, g.kv[i].raw, g.kv[i].raw_bytes);
 		w->pairs.n++;
@@ -190,6 +200,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	TRY(gguf_layout_of(w->shape.arch, &w->shape.head, t->name, t->shape[0],
 			   t->ndim > 1 ? t->shape[1] : 1, model_file_path(w->base), &p->layout, e));
 	p->vector = strstr(p->name, ".ffn_gate_inp_shexp.") != NULL;
+	p->split = strstr(p->name, ".ssm_conv1d.") ? w->shape.head.conv : 0;
 	w->n++;
 	return 0;
 }
@@ -230,6 +241,24 @@ static int plan_tensors(struct writer *w, struct err *e)
 static void add_u32(struct buf *b, uint32_t v) { buf_add(b, &v, 4); }
 static void add_u64(struct buf *b, uint64_t v) { buf_add(b, &v, 8); }
 
+/* Of the tensor in the file, fastest first; returns how many. */
+static uint32_t dimensions(const struct plan_tensor *p, uint64_t dim[3])
+{
+	uint32_t n = 0;
+	if (p->split) {
+		dim[n++] = (uint64_t)p->split;
+		dim[n++] = p->count / (uint64_t)p->split;
+	} else if (!p->t || p->vector) {
+		dim[n++] = p->count;
+	} else {
+		for (int d = p->t->ndim; d-- > 0;)
+			dim[n++] = (uint64_t)p->t->shape[d];
+	}
+	if (p->experts)
+		dim[n++] = (uint64_t)p->experts;
+	return n;
+}
+
 static int write_head(struct writer *w, struct err *e)
 {
 	static const char zero[ALIGN];
@@ -242,14 +271,13 @@ static int write_head(struct writer *w, struct err *e)
 	buf_add(&b, w->pairs.b.p, w->pairs.b.n);
 	for (size_t i = 0; i < w->n; i++) {
 		const struct plan_tensor *p = &w->t[i];
-		int ndim = (p->t && !p->vector ? p->t->ndim : 1) + (p->experts > 0);
+		uint64_t dim[3];
+		const uint32_t ndim = dimensions(p, dim);
 		add_u64(&b, strlen(p->name));
 		buf_adds(&b, p->name);
-		add_u32(&b, (uint32_t)ndim);
-		for (int d = ndim - (p->experts > 0); d-- > 0;) /* fastest first */
-			add_u64(&b, p->t && !p->vector ? (uint64_t)p->t->shape[d] : p->count);
-		if (p->experts)
-			add_u64(&b, (uint64_t)p->experts);
+		add_u32(&b, ndim);
+		for (uint32_t d = 0; d < ndim; d++)
+			add_u64(&b, dim[d]);
 		add_u32(&b, (uint32_t)p->type);
 		add_u64(&b, at);
 		at += (p->bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -393,8 +421,8 @@ static int write_file(struct writer *w, const char *path, struct err *e)
 
 /* ---- adapters ---- */
 
-/* One half of a pair: rows of `columns` numbers, in the order of the file: of A its columns, of B its
- * rows. Those of all experts of a layer are one: v (experts), NULL where an expert has no
+/* One half of a pair: rows of `columns` numbers, in the order of the file: of A its columns, of B
+ * its rows. Those of all experts of a layer are one: v (experts), NULL where an expert has no
  * adapter. */
 struct half {
 	char name[96];

@@ -65,7 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		check_ids(t, &ids);
 		tokens_release(&ids);
 	}
-	const struct chat_template *chat = chat_detect(text[0] ? NULL : "'[INST] ' ' [/INST]'", t);
+	const struct chat_template *chat =
+		chat_detect(ntext && text[0] ? NULL : "'[INST] ' ' [/INST]'", t);
 	if (!chat)
 		chat = chat_find(tokenizer_eos(t) >= 0 ? "plain" : "llama3");
 	const struct chat_message m[2] = { { CHAT_USER, text, ntext / 2, false },
