@@ -261,6 +261,7 @@ static void test_experts(void **state)
 	both_ways("train-experts-mixtral");
 	both_ways("train-experts-gpt-oss");
 	train("train-experts-qwen2-moe", false);
+	train("train-experts-qwen3_5-moe", true);
 	train("train-experts-glm4-moe", true);
 	train("train-experts-nf4", false);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A model with linear attention (Qwen3.5) through the commands: one process and a pipeline have the
-# same bits, a run goes on from its middle, results have the shapes that other programs read, and
-# what cannot be written is named. Prints TAP.
+# Models with linear attention (Qwen3.5, dense and with experts) through the commands: one process
+# and a pipeline have the same bits, a run goes on from its middle, results have the shapes that
+# other programs read, and what cannot be written is named. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 hs=${HS_BIN:-$PWD/build/heteroshard}
 golden=$PWD/tests/golden/models
@@ -84,5 +84,29 @@ check "all parameters are trained from a GGUF as from the folder"
 run profile job.yaml output_dir=none --out measured &&
 	run plan --profile measured/profile.json && grep -q "^local limits the job" out
 check "measured and planned"
+
+# with experts, as the folder of a model for pictures has them: one tensor for those of a layer
+cp -r "$golden/qwen3_5-moe-vision" mixture
+cp "$golden"/smollm2/tokenizer*.json mixture
+sed -i 's/^base_model: model/base_model: mixture/
+	s/end: 3}/end: 1}/; s/start: 3, end: 5/start: 1, end: 2/' job.yaml two.yaml
+run train job.yaml output_dir=mix-one && run train two.yaml output_dir=mix-two &&
+	cmp mix-one/model.safetensors mix-two/model.safetensors &&
+	grep -qa 'model.layers.1.mlp.experts.5.up_proj.weight' mix-one/model.safetensors
+check "experts: two stages have the bits of one process"
+run train two.yaml output_dir=mix-lora adapter=qlora lora_r=4 lora_target_linear=true \
+	max_steps=2 && run merge mixture mix-lora mixed &&
+	run eval mixed --data data.jsonl && grep -q loss out &&
+	run merge mixture mix-lora joined --adapter-only &&
+	grep -qa 'language_model.layers.1.mlp.experts.lora_A' joined/adapter_model.safetensors &&
+	run generate mixture --adapter joined \
+	--prompt "What is 3?" --max-new-tokens 4 --temperature 0
+check "experts: adapters on them in 4 bits, merged, joined for PEFT"
+run merge mixture mix-lora out.gguf
+[ $? -ne 0 ] && grep -q "cannot be written as GGUF" err && [ ! -e out.gguf ]
+check "experts: a GGUF is refused with one line"
+run profile job.yaml output_dir=none --out mixed-measured &&
+	run plan --profile mixed-measured/profile.json && grep -q "^local limits the job" out
+check "experts: measured and planned, each second layer with linear attention"
 echo "1..$n"
 exit $failed

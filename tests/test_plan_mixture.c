@@ -58,6 +58,11 @@ static const struct {
 	  "{\"model_type\":\"glm4_moe\"," SHAPE
 	  ",\"moe_intermediate_size\":256,\"n_routed_experts\":8,\"first_k_dense_replace\":1}",
 	  "adapter: qlora\n", true },
+	{ "Qwen3.5, NF4",
+	  "{\"model_type\":\"qwen3_5_moe_text\"," SHAPE
+	  ",\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":128,"
+	  "\"num_experts\":8,\"full_attention_interval\":2}",
+	  "adapter: qlora\n", true },
 	{ "Mixtral, plain", "{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4}",
 	  "adapter: lora\n", false },
 };

@@ -104,6 +104,12 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	",\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"  \
 	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[2],\"use_sliding_window\":false,"          \
 	"\"sliding_window\":0}"
+#define QWEN35                                                                                     \
+	"{\"model_type\":\"qwen3_5_moe_text\"," TINY_COMMON                                        \
+	",\"head_dim\":16,\"full_attention_interval\":2,\"linear_num_key_heads\":1,"               \
+	"\"linear_num_value_heads\":2,\"linear_key_head_dim\":8,\"linear_value_head_dim\":8,"      \
+	"\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"   \
+	"\"num_experts_per_tok\":2,\"router_aux_loss_coef\":0.02,\"output_router_logits\":true}"
 
 #define OSS                                                                                        \
 	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
@@ -134,6 +140,10 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  GLM,
 		  { "reduce_order=exact", "adapter=none", "router_z_loss_coef=0.01",
 		    "learning_rate=0.001", "max_steps=2" },
+		  "model.safetensors" },
+		{ "linear attention",
+		  QWEN35,
+		  { "reduce_order=exact", "adapter=none", "learning_rate=0.001", "max_steps=2" },
 		  "model.safetensors" },
 		{ "shared",
 		  QWEN2,

@@ -36,6 +36,12 @@ enum { LAYERS = 4 };
 	",\"head_dim\":16,\"moe_intermediate_size\":32,\"n_routed_experts\":6,"                    \
 	"\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"routed_scaling_factor\":1.5,"          \
 	"\"use_qk_norm\":true,\"first_k_dense_replace\":1,\"num_nextn_predict_layers\":1}"
+#define QWEN35                                                                                     \
+	"{\"model_type\":\"qwen3_5_moe_text\"," TINY_COMMON                                        \
+	",\"head_dim\":16,\"full_attention_interval\":2,\"linear_num_key_heads\":1,"               \
+	"\"linear_num_value_heads\":2,\"linear_key_head_dim\":8,\"linear_value_head_dim\":8,"      \
+	"\"moe_intermediate_size\":32,\"shared_expert_intermediate_size\":20,\"num_experts\":6,"   \
+	"\"num_experts_per_tok\":2,\"router_aux_loss_coef\":0.02,\"output_router_logits\":true}"
 
 /* Beside what a run says: how often experts were on the device. */
 struct seen {
@@ -121,6 +127,7 @@ static void unlike_devices(void **state)
 	} kind[] = { { "qwen3", QWEN, lora },
 		     { "qwen3-4bit", QWEN, qlora },
 		     { "qwen2", QWEN2, lora },
+		     { "qwen3.5", QWEN35, lora },
 		     { "glm", GLM, lora } };
 	if (!has_opencl())
 		skip();

@@ -15,6 +15,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
     "gpt_oss": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "qwen2_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "qwen3_5_moe_text": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
@@ -23,6 +24,7 @@ CLASS = {
     "mixtral": transformers.MixtralForCausalLM,
     "gpt_oss": transformers.GptOssForCausalLM,
     "qwen2_moe": transformers.Qwen2MoeForCausalLM,
+    "qwen3_5_moe_text": transformers.Qwen3_5MoeForCausalLM,
     "glm4_moe": transformers.Glm4MoeForCausalLM,
 }
 
@@ -47,8 +49,8 @@ class Block(torch.nn.Module):
 
     def __init__(self, config, names):
         super().__init__()
-        h, f, n = config.hidden_size, config.intermediate_size, count(config)
-        f = getattr(config, "moe_intermediate_size", None) or f
+        h, n = config.hidden_size, count(config)
+        f = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
         self.names, self.k = names, config.num_experts_per_tok
         self.whole = getattr(config, "norm_topk_prob", True)
         self.oss = config.model_type == "gpt_oss"
@@ -59,7 +61,7 @@ class Block(torch.nn.Module):
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
-        if config.model_type == "qwen2_moe":
+        if config.model_type in ("qwen2_moe", "qwen3_5_moe_text"):
             self.shared_expert = Mlp(h, config.shared_expert_intermediate_size)
             self.shared_expert_gate = torch.nn.Linear(h, 1, bias=False)
         self.experts = torch.nn.ModuleList(torch.nn.Module() for _ in range(n))
@@ -131,7 +133,8 @@ def blocks(model):
 def aux_loss(model, logits):
     """The balance loss by the model's own code; logits: a list of those of each layer."""
     c = model.config
-    code = importlib.import_module(f"transformers.models.{c.model_type}.modeling_{c.model_type}")
+    kind = c.model_type.removesuffix("_text")
+    code = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
     return code.load_balancing_loss_func(tuple(logits), count(c), c.num_experts_per_tok)
 
 
@@ -142,27 +145,31 @@ def has_aux_loss(model):
 def like(model):
     """The same model by transformers alone."""
     kind = model.config.model_type
-    name, gate, up, down = NAMES[kind]
     plain = CLASS[kind](model.config).to(torch.float32).eval()
     state = dict(model.state_dict())
     if kind == "gpt_oss":
         plain.load_state_dict(fused(state, count(model.config), False))
         return plain
-    for i in range(model.config.num_hidden_layers):
+    plain.load_state_dict(stacked(state, model.config))
+    return plain
+
+
+def stacked(state, config):
+    """The names and tensors of transformers 5, of which `state` has those of experts as modules."""
+    name, gate, up, down = NAMES[config.model_type]
+    for i in range(config.num_hidden_layers):
         at = f"model.layers.{i}.{name}."
         if at + "gate.weight" not in state:
             continue
         take = lambda e, n: state.pop(f"{at}experts.{e}.{n}.weight")
         parts = [
-            (torch.cat([take(e, gate), take(e, up)]), take(e, down))
-            for e in range(count(model.config))
+            (torch.cat([take(e, gate), take(e, up)]), take(e, down)) for e in range(count(config))
         ]
         to = f"model.layers.{i}.mlp."
         state[to + "gate.weight"] = state.pop(at + "gate.weight")
         state[to + "experts.gate_up_proj"] = torch.stack([p[0] for p in parts])
         state[to + "experts.down_proj"] = torch.stack([p[1] for p in parts])
-    plain.load_state_dict(state)
-    return plain
+    return state
 
 
 # ---- gpt-oss ------------------------------------------------------------------------------------

@@ -892,6 +892,43 @@ FAMILIES = {
             tie_word_embeddings=True,
         ),
     ),
+    # the experts of a layer are one tensor, as on the hub
+    "qwen3_5-moe": dict(
+        arch="qwen3_5_moe_text",
+        store="BF16",
+        config=dict(
+            vocab_size=269,
+            **{k: v for k, v in SMALL.items() if k != "intermediate_size"}
+            | dict(max_position_embeddings=512),
+            head_dim=16,
+            rms_norm_eps=1e-6,
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=10000.0,
+                partial_rotary_factor=0.5,
+                mrope_interleaved=True,
+                mrope_section=[2, 1, 1],
+            ),
+            attention_bias=False,
+            attn_output_gate=True,
+            full_attention_interval=2,
+            linear_conv_kernel_dim=4,
+            linear_key_head_dim=12,
+            linear_value_head_dim=10,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            mamba_ssm_dtype="float32",
+            mlp_only_layers=[],
+            mtp_num_hidden_layers=1,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=28,
+            num_experts=6,
+            num_experts_per_tok=2,
+            router_aux_loss_coef=0.02,
+            output_router_logits=False,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 # a GGUF has one width for keys and values
 FAMILIES["qwen3_5-gguf"] = dict(FAMILIES["qwen3_5"], grads=False)
@@ -1034,6 +1071,8 @@ def save_model(name, model, config):
             os.path.join(folder, "config.json"),
             config | dict(quantization_config=dict(quant_method="mxfp4")),
         )
+    if row["arch"] == "qwen3_5_moe_text" and not row.get("each"):
+        state = experts.stacked(state, model.config)
     if "shard" in row:
         shards, size = [{}], 0
         for k, v in state.items():
@@ -1192,9 +1231,10 @@ def expectation(name, model, with_grads=True, with_lora=True):
         far = (run(plain, b)[0] - logits).abs().max().item()
         assert far < 2e-5, (name, far)
         first = b["id"][: b["start"][1]].long()[None]
-        mine = [m.logits for m in experts.blocks(model) if model(first) is not None]
+        how = dict(use_cache=False)
+        mine = [m.logits for m in experts.blocks(model) if model(first, **how) is not None]
         if experts.has_aux_loss(model):
-            theirs = plain(first, output_router_logits=True).aux_loss.item()
+            theirs = plain(first, output_router_logits=True, **how).aux_loss.item()
             assert abs(experts.aux_loss(model, mine).item() - theirs) < 1e-5, (name, theirs)
     if with_grads:
         last = model.config.num_hidden_layers - 1
@@ -1246,12 +1286,13 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "linear_attn.dt_bias",
             )
         }
-        if model.config.model_type == "qwen3_5_text":  # layer 3 has attention
+        if model.config.model_type.startswith("qwen3_5"):
+            at = model.config.layer_types.index("full_attention")
             keep |= {
-                "model.layers.3.self_attn." + k
+                f"model.layers.{at}.self_attn." + k
                 for k in ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
             }
-        if model.config.model_type == "qwen2_moe":
+        if model.config.model_type in ("qwen2_moe", "qwen3_5_moe_text"):
             keep |= {
                 "model.layers.0.mlp.shared_expert." + k
                 for k in ("gate_proj.weight", "down_proj.weight")
@@ -1775,6 +1816,7 @@ CASES = {
             routers=(0.0 if k == "glm4-moe" else 0.05, 0.002),
         )
         for k in ("qwen3-moe", "olmoe", "mixtral", "gpt-oss", "qwen2-moe", "glm4-moe")
+        + ("qwen3_5-moe",)
     },
     "full-sgd": dict(
         model="llama2", optimizer="sgd", lr=2e-2, schedule="constant", rows=[(17,), (31,)]

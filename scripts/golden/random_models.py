@@ -76,6 +76,14 @@ def draw(r, family):
     if family in ("qwen3_moe", "olmoe", "mixtral"):
         c["num_local_experts" if family == "mixtral" else "num_experts"] = r.choice([3, 5, 8])
         c["num_experts_per_tok"] = r.choice([1, 2, 3])
+    if family == "qwen3_5_moe_text":
+        del c["intermediate_size"]
+        c.update(
+            num_experts=r.choice([3, 5, 8]),
+            num_experts_per_tok=r.choice([1, 2, 3]),
+            moe_intermediate_size=r.choice([8, 24, 40]),
+            shared_expert_intermediate_size=r.choice([8, 20, 40]),
+        )
     if family in ("qwen3_moe", "olmoe"):
         c["norm_topk_prob"] = r.random() < 0.5
     if family == "qwen3_moe":
@@ -127,7 +135,7 @@ def draw(r, family):
             attention_multiplier=r.choice([0.125, 0.3]),
             logits_scaling=r.choice([1.0, 8.0]),
         )
-    if family == "qwen3_5_text":
+    if family.startswith("qwen3_5"):
         keys = r.choice([1, 2, 3])
         c.update(
             num_hidden_layers=r.choice([1, 3, 4, 5, 9]),
@@ -144,7 +152,8 @@ def draw(r, family):
             ),
             attention_bias=r.random() < 0.3,
         )
-    return dict(arch=family, store=r.choice(["F32", "BF16", "F16"]), act=act, config=c)
+    store, each = r.choice(["F32", "BF16", "F16"]), r.random() < 0.5
+    return dict(arch=family, store=store, each=each, act=act, config=c)
 
 
 def main():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""vision.py - folders whose model also has a part for pictures, made around tiny language models
-that models.py has made: tests/golden/models/*-vision.
+"""vision.py [NAME...] - folders whose model also has a part for pictures, made around tiny language
+models that models.py has made: tests/golden/models/*-vision, all or these.
 
 Tensors are named as in files of the hub. Checked here: transformers computes from each folder and a
 text what it computes from the language model alone, so expect.safetensors of that one holds. Needs
@@ -9,6 +9,7 @@ what models.py needs."""
 
 import json
 import os
+import sys
 
 import torch
 import transformers
@@ -63,6 +64,14 @@ FOLDERS = (
         dict(vision_config=QWEN35, image_token_id=120, video_token_id=121)
         | dict(vision_start_token_id=122, vision_end_token_id=123),
     ),
+    (
+        "qwen3_5-moe-vision",
+        "qwen3_5-moe",
+        "qwen3_5_moe",
+        transformers.Qwen3_5MoeForConditionalGeneration,
+        dict(vision_config=QWEN35, image_token_id=120, video_token_id=121)
+        | dict(vision_start_token_id=122, vision_end_token_id=123),
+    ),
 )
 OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_id")
 
@@ -70,6 +79,8 @@ OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_i
 def main():
     torch.manual_seed(1)
     for name, source, kind, cls, more in FOLDERS:
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
         text = json.load(open(models.path(source, "config.json"), encoding="utf-8"))
         weights = load_file(models.path(source, "model.safetensors"))
         config = dict(architectures=[cls.__name__], model_type=kind, torch_dtype="bfloat16")
@@ -95,9 +106,13 @@ def main():
             if before and k.startswith("model."):
                 k = k.replace("model.", "model.language_model.", 1)
             state[k if before else "language_model." + k] = v
-        if kind == "qwen3_5":  # a layer that predicts one token more, which transformers ignores
+        if kind.startswith("qwen3_5"):  # a layer that predicts one token more, not read
             state["mtp.fc.weight"] = torch.ones(48, 96, dtype=torch.bfloat16)
             state["mtp.layers.0.input_layernorm.weight"] = torch.ones(48, dtype=torch.bfloat16)
+        if kind == "qwen3_5_moe":
+            for k, shape in (("gate_up_proj", (6, 48, 48)), ("down_proj", (6, 48, 24))):
+                k = "mtp.layers.0.mlp.experts." + k
+                state[k] = torch.ones(shape, dtype=torch.bfloat16)
         save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         ids = torch.arange(3, 60)[None]
         with torch.no_grad():

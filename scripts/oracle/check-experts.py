@@ -34,6 +34,13 @@ MODELS = {
         "Qwen2MoeConfig",
         dict(moe_intermediate_size=32, num_experts=6, shared_expert_intermediate_size=48),
     ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeTextConfig",
+        dict(moe_intermediate_size=32, num_experts=6, shared_expert_intermediate_size=48)
+        | dict(head_dim=16, linear_key_head_dim=12, linear_value_head_dim=10)
+        | dict(linear_num_key_heads=2, linear_num_value_heads=4)
+        | dict(layer_types=["linear_attention", "full_attention"], intermediate_size=None),
+    ),
     "olmoe": ("OlmoeConfig", dict(num_experts=6)),
     "mixtral": ("MixtralConfig", dict(num_local_experts=6)),
     "gpt_oss": ("GptOssConfig", dict(head_dim=16, sliding_window=9, num_local_experts=6)),
@@ -57,7 +64,10 @@ def main():
     for name, (kind, shape) in MODELS.items():
         torch.manual_seed(3)
         c = getattr(transformers, kind)(
-            pad_token_id=0, bos_token_id=1, eos_token_id=2, **(SHAPE | shape)
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            **{k: v for k, v in (SHAPE | shape).items() if v is not None},
         )
         model = transformers.AutoModelForCausalLM.from_config(c).eval()
         for p in model.parameters():

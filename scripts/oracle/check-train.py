@@ -4,7 +4,7 @@
 norm and rate of every step.
 
     scripts/oracle/check-train.py [--binary build/heteroshard] [--model tests/golden/models/smollm2]
-        [--steps 10]
+        [--steps 10] [--attention]
 
 One global batch holds all examples, so that the order of the data does not matter. The first
 adapter is drawn here by the same formula (src/model/lora.h, src/base/rng.h). Cases: LoRA, LoRA with
@@ -165,6 +165,7 @@ def main():
     a.add_argument("--binary", default="build/heteroshard")
     a.add_argument("--model", default="tests/golden/models/smollm2")
     a.add_argument("--steps", type=int, default=10)
+    a.add_argument("--attention", action="store_true", help="adapters on attention alone")
     a.add_argument("--most", type=float, default=1e-4, help="largest relative difference of a loss")
     o = a.parse_args()
     good = True
@@ -173,6 +174,9 @@ def main():
         with open(data, "w", encoding="utf-8") as f:
             f.writelines(json.dumps({"instruction": q, "output": t}) + "\n" for q, t in EXAMPLES)
         for name, case in CASES.items():
+            if o.attention and "adapter" in case:
+                mlp = ("gate_proj", "up_proj", "down_proj")
+                case = dict(case, lora_target_modules=[m for m in common.LINEAR if m not in mlp])
             c = dict(
                 BASE,
                 **case,

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen3-VL and Qwen3.5 a small random model is made and
-saved by transformers. A run's adapter must load into the whole model by PEFT, in the language model
-only, and change its logits as `heteroshard merge` changes those of the language model alone; an
-adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
-peft; the tokenizer is the one of tests/golden/models/smollm2."""
+For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen3-VL and Qwen3.5 (dense, with experts) a small
+random model is made and saved by transformers. A run's adapter (that of experts as `merge
+--adapter-only` writes it) must load into the whole model by PEFT, in the language model only, and
+change its logits as `heteroshard merge` changes those of the language model alone; an adapter that
+PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
+tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
 import os
@@ -76,11 +77,17 @@ def qwen():
     return transformers.Qwen3VLForConditionalGeneration, c
 
 
-def qwen35():
+def qwen35(moe=False):
     rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[2, 1, 1])
     linear = dict(linear_key_head_dim=12, linear_value_head_dim=10, linear_num_key_heads=2)
-    c = transformers.Qwen3_5Config(
-        text_config=dict(TEXT, model_type="qwen3_5_text", num_hidden_layers=4)
+    text = dict(TEXT, model_type="qwen3_5_text", num_hidden_layers=4)
+    if moe:
+        text |= dict(model_type="qwen3_5_moe_text", num_experts=5, num_experts_per_tok=2)
+        text |= dict(moe_intermediate_size=24, shared_expert_intermediate_size=20)
+        del text["intermediate_size"]
+    kind = "Qwen3_5Moe" if moe else "Qwen3_5"
+    c = getattr(transformers, kind + "Config")(
+        text_config=text
         | dict(linear, linear_num_value_heads=4)
         | dict(rope_parameters=rope | dict(partial_rotary_factor=0.5)),
         vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2)
@@ -91,7 +98,14 @@ def qwen35():
         vision_end_token_id=271,
         tie_word_embeddings=True,
     )
-    return transformers.Qwen3_5ForConditionalGeneration, c
+    return getattr(transformers, kind + "ForConditionalGeneration"), c
+
+
+def qwen35_moe():
+    return qwen35(True)
+
+
+MODELS = (gemma, mistral, ministral, qwen, qwen35, qwen35_moe)
 
 
 def logits(model):
@@ -108,12 +122,12 @@ def merged(program, base, adapter, out):
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "build/heteroshard"
     bad = 0
-    for make in (gemma, mistral, ministral, qwen, qwen35):
+    for make in MODELS:
         torch.manual_seed(0)
         cls, c = make()
         model = cls(c).float()
         for p in model.parameters():
-            one = p.ndim == 1 and make not in (gemma, qwen35)
+            one = p.ndim == 1 and make not in (gemma, qwen35, qwen35_moe)
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + one
         with tempfile.TemporaryDirectory() as d:
             base, run, own = d + "/base", d + "/run", d + "/peft"
@@ -129,11 +143,16 @@ def main():
             with open(d + "/run.yaml", "w", encoding="utf-8") as f:
                 f.write(f"base_model: {base}\ndatasets: {d}/data.jsonl\noutput_dir: {run}\n")
             subprocess.run([program, "train", "-q", d + "/run.yaml"] + keys, check=True)
+            mine = run
+            if make == qwen35_moe:
+                mine = d + "/joined"
+                join = [program, "merge", "-q", base, run, mine, "--adapter-only"]
+                subprocess.run(join, check=True, stdout=subprocess.DEVNULL)
             plain = logits(cls.from_pretrained(base, dtype=torch.float32))
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message=".*(missing|unexpected).*")
                 whole = peft.PeftModel.from_pretrained(
-                    cls.from_pretrained(base, dtype=torch.float32), run
+                    cls.from_pretrained(base, dtype=torch.float32), mine
                 )
             outside = [n for n, _ in whole.named_parameters() if "lora_A" in n]
             outside = [n for n in outside if "language_model" not in n]

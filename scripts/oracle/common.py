@@ -42,19 +42,23 @@ def load_model(path, adapter=None, four_bit=False, double_quant=False):
             _dequantize_4bit_compute as portable,
         )  # why: scripts/golden/nf4.py
 
+        def through(w):
+            q, state = F.quantize_4bit(
+                w, blocksize=64, quant_type="nf4", compress_statistics=double_quant
+            )
+            absmax = (
+                F.dequantize_blockwise(state.absmax, state.state2) + state.offset
+                if double_quant
+                else state.absmax
+            )
+            w.copy_(portable(q.reshape(-1), absmax, state.code, 64, w.shape, torch.float32))
+
         for name, p in m.named_parameters():
             if name.endswith(".weight") and name.split(".")[-2] in LINEAR:
-                q, state = F.quantize_4bit(
-                    p.data, blocksize=64, quant_type="nf4", compress_statistics=double_quant
-                )
-                absmax = (
-                    F.dequantize_blockwise(state.absmax, state.state2) + state.offset
-                    if double_quant
-                    else state.absmax
-                )
-                p.data.copy_(
-                    portable(q.reshape(-1), absmax, state.code, 64, p.shape, torch.float32)
-                )
+                through(p.data)
+            for w in p.data if ".experts." in name else ():  # gate and up of one expert, or down
+                for part in w.chunk(2) if "gate_up" in name else (w,):
+                    through(part)
     if adapter:
         import peft
 

@@ -5,9 +5,10 @@
  * model.safetensors is used when it exists, else the files that model.safetensors.index.json
  * names. The index decides which tensor comes from which file; a name in it that leads out of the
  * folder is refused. Pickled weights (*.bin, *.pt) are never read. 4-bit weights of bitsandbytes
- * become one tensor each (bnb.h), the experts of gpt-oss, also in MXFP4, tensors of their own
- * (fused.h); every other quantisation is refused by name. Of a folder with a model for pictures
- * only the language model is shown (text_part.h). src/model interprets config.json. */
+ * become one tensor each (bnb.h), the experts of a layer in one tensor, of gpt-oss also in MXFP4,
+ * tensors of their own (fused.h); every other quantisation is refused by name. Of a folder with a
+ * model for pictures only the language model is shown (text_part.h). src/model interprets
+ * config.json. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -45,6 +46,7 @@ struct found {
 struct entry {
 	const struct st_tensor *st, *part[BNB_PARTS];
 	const struct st_file *file, *part_file[BNB_PARTS];
+	const char *data; /* of a plain tensor: where it begins */
 	struct nf4_view nf4;
 	struct fused fused;
 	const struct st_tensor *scales; /* of FUSED_BLOCKS */
@@ -58,6 +60,7 @@ struct folder {
 	struct found *found; /* in order of the data */
 	size_t nfound;
 	struct found **by_name;
+	struct entry *whole; /* beside each `found`: the parts of a 4-bit weight */
 	struct entry *entry;
 };
 
@@ -268,10 +271,9 @@ static int open_files(struct model_file *f, const char *only, struct err *e)
 			    : "");
 }
 
-static bool is_fused(const struct model_file *f)
+static const char *model_type(const struct model_file *f)
 {
-	const char *type = json_string_value(json_object_get(f->config, "model_type"));
-	return type && !strcmp(type, "gpt_oss");
+	return json_string_value(json_object_get(f->config, "model_type"));
 }
 
 /* Refuses weights with a quantisation that is not supported. */
@@ -281,7 +283,7 @@ static int check_quantisation(struct model_file *f, struct err *e)
 	const json_t *q = json_object_get(f->config, "quantization_config");
 	const char *method = json_string_value(json_object_get(q, "quant_method"));
 	if (json_is_object(q) && method && strcmp(method, "bitsandbytes") != 0 &&
-	    !(is_fused(f) && !strcmp(method, "mxfp4")))
+	    !(fused_is_oss(model_type(f)) && !strcmp(method, "mxfp4")))
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s/config.json: 'quantization_config.quant_method' is '%s', only "
 			       "bitsandbytes NF4 is read",
@@ -319,7 +321,7 @@ static int collect_parts(struct model_file *f, struct err *e)
 				     fo->dir, name, (int)n, name);
 			break;
 		}
-		struct entry *en = &fo->entry[p - fo->found];
+		struct entry *en = &fo->whole[p - fo->found];
 		for (int k = 0; k < BNB_PARTS; k++) {
 			TRYOUT(find_part(fo, name, n, bnb_suffix[k], &b, &p, e));
 			if (!p)
@@ -356,7 +358,7 @@ static int plain_tensor(const struct folder *fo, const struct st_tensor *st, str
 	return 0;
 }
 
-/* ---- the experts of gpt-oss ---- */
+/* ---- experts of a layer in one tensor ---- */
 
 /* How many tensors of the model a tensor of the folder is. */
 static int count_parts(const struct model_file *f, const struct st_tensor *st, size_t *n_p,
@@ -365,7 +367,7 @@ static int count_parts(const struct model_file *f, const struct st_tensor *st, s
 	const struct folder *fo = f->priv;
 	int parts = 0;
 	int64_t experts, shape[2];
-	const enum fused_kind k = is_fused(f) ? fused_find(st->name, &parts) : FUSED_NOT;
+	const enum fused_kind k = fused_find(model_type(f), st->name, &parts);
 	*n_p = k == FUSED_NOT;
 	if (k == FUSED_NOT || k == FUSED_SCALES)
 		return 0;
@@ -394,13 +396,14 @@ static int find_scales(const struct folder *fo, const struct found *fd, struct e
 	return 0;
 }
 
-static int add_fused(struct model_file *f, const struct found *fd, struct err *e)
+/* `shown`: the tensor's name in the model that is shown. */
+static int add_fused(struct model_file *f, const struct found *fd, const char *shown, struct err *e)
 {
 	struct folder *fo = f->priv;
 	int parts;
 	int64_t experts, shape[2];
 	const struct st_tensor *st = fd->st;
-	const enum fused_kind k = fused_find(st->name, &parts);
+	const enum fused_kind k = fused_find(model_type(f), st->name, &parts);
 	struct entry en = { .st = st, .file = fd->shard->st };
 	if (k == FUSED_SCALES)
 		return 0;
@@ -411,7 +414,7 @@ static int add_fused(struct model_file *f, const struct found *fd, struct err *e
 		char name[256];
 		struct model_tensor *t = &f->tensor[f->count];
 		const uint64_t count = (uint64_t)shape[0] * (uint64_t)shape[1];
-		fused_name(st->name, x / parts, (int)(x % parts), name, sizeof name);
+		fused_name(shown, x / parts, (int)(x % parts), name, sizeof name);
 		*t = (struct model_tensor){ .name = arena_strdup(&f->mem, name),
 					    .kind = k == FUSED_BLOCKS ? STORE_NF4 : STORE_PLAIN,
 					    .dtype = k == FUSED_BLOCKS ? DT_BF16 : st->dtype,
@@ -424,7 +427,10 @@ static int add_fused(struct model_file *f, const struct found *fd, struct err *e
 							     : count * dtype_size(st->dtype) };
 		if (!t->name)
 			return err_nomem(e, sizeof name, "a name");
-		en.fused = (struct fused){ k, x / parts, x % parts, parts };
+		if (k == FUSED_ROWS)
+			en.data = (const char *)st->data + (uint64_t)x * t->bytes;
+		else
+			en.fused = (struct fused){ k, x / parts, x % parts, parts };
 		fo->entry[f->count++] = en;
 	}
 	return 0;
@@ -485,30 +491,31 @@ static int make_tensors(struct model_file *f, struct err *e)
 	all = all > n ? all : n;
 	f->tensor = arena_alloc(&f->mem, (all + 1) * sizeof *f->tensor);
 	fo->entry = arena_alloc(&f->mem, (all + 1) * sizeof *fo->entry);
+	fo->whole = arena_alloc(&f->mem, (n + 1) * sizeof *fo->whole);
 	fo->by_name = arena_alloc(&f->mem, (n + 1) * sizeof(struct found *));
-	if (!f->tensor || !fo->entry || !fo->by_name)
+	if (!f->tensor || !fo->entry || !fo->whole || !fo->by_name)
 		return err_nomem(e, (all + 1) * sizeof *fo->entry, "a table of tensors");
 	for (size_t i = 0; i < n; i++)
 		fo->by_name[i] = &fo->found[i];
 	qsort(fo->by_name, n, sizeof(struct found *), by_found_name);
-	if (!is_fused(f))
-		TRY(collect_parts(f, e));
+	TRY(collect_parts(f, e));
 	for (size_t i = 0; i < n; i++) {
 		const struct found *fd = &fo->found[i];
 		int parts;
-		if (is_fused(f) && fused_find(fd->st->name, &parts) != FUSED_NOT) {
-			TRY(add_fused(f, fd, e));
-			continue;
-		}
 		const char *shown;
 		TRY(shown_name(f, fd->st->name, &shown, e));
 		if (fd->part || !shown)
 			continue;
+		if (fused_find(model_type(f), fd->st->name, &parts) != FUSED_NOT) {
+			TRY(add_fused(f, fd, shown, e));
+			continue;
+		}
 		struct model_tensor *t = &f->tensor[f->count];
 		struct entry *en = &fo->entry[f->count];
-		*en = is_fused(f) ? (struct entry){ 0 } : fo->entry[i];
+		*en = fo->whole[i];
 		en->st = fd->st;
 		en->file = fd->shard->st;
+		en->data = fd->st->data;
 		if (en->part[BNB_STATE_NF4])
 			TRY(bnb_open(fo->dir, fd->st->name, fd->st, en->part, &f->mem, t, &en->nf4,
 				     e));
@@ -636,7 +643,7 @@ static int folder_read(struct model_file *f, const struct model_tensor *t, int64
 		st_drop_range(en->file, en->nf4.packed + first / 2, n / 2);
 		return 0;
 	}
-	const char *p = (const char *)en->st->data + first * dtype_size(t->dtype);
+	const char *p = en->data + first * dtype_size(t->dtype);
 	model_plain_to_f32(t->dtype, p, dst, n);
 	st_drop_range(en->file, p, n * dtype_size(t->dtype));
 	return 0;
@@ -645,14 +652,14 @@ static int folder_read(struct model_file *f, const struct model_tensor *t, int64
 static int folder_raw(struct model_file *f, const struct model_tensor *t, const void **p_p,
 		      struct err *e)
 {
-	const struct st_tensor *st = entry_of(f, t)->st;
-	if (entry_of(f, t)->fused.kind)
+	const struct entry *en = entry_of(f, t);
+	if (en->fused.kind)
 		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is part of a tensor of all experts",
 			       f->path, t->name);
-	if ((uintptr_t)st->data % dtype_size(st->dtype))
+	if ((uintptr_t)en->data % dtype_size(t->dtype))
 		return err_set(e, ERR_UNSUPPORTED, "%s: tensor '%s' is not aligned in its file",
 			       f->path, t->name);
-	*p_p = st->data;
+	*p_p = en->data;
 	return 0;
 }
 
@@ -680,6 +687,10 @@ static void folder_drop(struct model_file *f, const struct model_tensor *t)
 		const uint64_t each = en->st->bytes / (uint64_t)en->st->shape[0];
 		st_drop_range(en->file,
 			      (const char *)en->st->data + (uint64_t)en->fused.expert * each, each);
+		return;
+	}
+	if (t->kind == STORE_PLAIN) { /* may be a part of its tensor */
+		st_drop_range(en->file, en->data, t->bytes);
 		return;
 	}
 	st_drop(en->file, en->st);

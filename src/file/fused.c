@@ -25,14 +25,19 @@ static const struct {
 	{ ".mlp.experts.down_proj_scales", FUSED_SCALES, 1 },
 };
 
-enum fused_kind fused_find(const char *name, int *parts_p)
+bool fused_is_oss(const char *model_type) { return model_type && !strcmp(model_type, "gpt_oss"); }
+
+enum fused_kind fused_find(const char *model_type, const char *name, int *parts_p)
 {
+	const bool by_rows = model_type && !strcmp(model_type, "qwen3_5_moe_text");
 	const size_t n = strlen(name);
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(rows) && (by_rows || fused_is_oss(model_type)); i++) {
 		const size_t k = strlen(rows[i].tail);
 		if (n > k && !strcmp(name + n - k, rows[i].tail)) {
 			*parts_p = rows[i].parts;
-			return rows[i].kind;
+			return !by_rows                      ? rows[i].kind
+			       : rows[i].kind == FUSED_PLAIN ? FUSED_ROWS
+							     : FUSED_NOT;
 		}
 	}
 	return FUSED_NOT;
@@ -54,13 +59,14 @@ void fused_name(const char *name, int64_t expert, int part, char *out, size_t ro
 int fused_shape(const char *where, const char *name, enum fused_kind k, int parts, int ndim,
 		const int64_t *dim, int64_t *experts_p, int64_t shape_p[2], struct err *e)
 {
-	const int want = k == FUSED_BIAS ? 2 : k == FUSED_PLAIN ? 3 : 4;
+	const int want = k == FUSED_BIAS ? 2 : k == FUSED_PLAIN || k == FUSED_ROWS ? 3 : 4;
 	bool ok = ndim == want && dim[0] > 0;
 	for (int i = 0; ok && i < ndim; i++)
 		ok = dim[i] > 0;
 	const int64_t out = ok ? k == FUSED_PLAIN ? dim[2] : dim[1] : 0,
 		      in = !ok || k == FUSED_BIAS ? 1
 			   : k == FUSED_PLAIN     ? dim[1]
+			   : k == FUSED_ROWS      ? dim[2]
 						  : dim[2] * MX_BLOCK;
 	if (!ok || out % parts || (k == FUSED_BLOCKS && dim[3] != MX_BYTES))
 		return err_set(e, ERR_INPUT,

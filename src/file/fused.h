@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fused.h - the experts of gpt-oss: a Hugging Face folder has those of a layer in one tensor, as
- * `mlp.experts.gate_up_proj` [E, in, out] or in MXFP4 as `..._blocks` [E, out, in/32, 16] and
- * `..._scales` [E, out, in/32], gate and up row by row. They are presented as those of Qwen: a
- * matrix [out, in] and a bias [out] of each expert's gate_proj, up_proj and down_proj.
+/* fused.h - a Hugging Face folder that has the experts of a layer in one tensor. They are presented
+ * as those of Qwen3-MoE: a matrix [out, in] and a bias [out] of each expert's gate_proj, up_proj
+ * and down_proj.
+ *
+ * Of gpt-oss it is `mlp.experts.gate_up_proj` [E, in, out] or in MXFP4 `..._blocks` [E, out, in/32,
+ * 16] and `..._scales` [E, out, in/32], gate and up row by row. Of Qwen3.5 it is [E, out, in], the
+ * rows of gate before those of up: one matrix after the other; a folder may have a tensor for each
+ * expert too, which transformers writes.
  *
  * MXFP4 (Open Compute Project, OCP Microscaling Formats 1.0, 2023): numbers of 4 bits (E2M1) in
  * blocks of 32 along a row with a scale of 8 bits, a power of two. That is what a matrix in 4 bits
@@ -15,7 +19,8 @@
 
 struct err;
 
-enum fused_kind { FUSED_NOT, FUSED_PLAIN, FUSED_BIAS, FUSED_BLOCKS, FUSED_SCALES };
+/* FUSED_PLAIN: by columns, as gpt-oss has it; FUSED_ROWS: matrices, as Qwen3.5 has it */
+enum fused_kind { FUSED_NOT, FUSED_PLAIN, FUSED_BIAS, FUSED_BLOCKS, FUSED_SCALES, FUSED_ROWS };
 enum { MX_BLOCK = 32, MX_BYTES = 16 };
 
 /* Which rows of the experts' tensor are one module of one expert: first, first + step, ... */
@@ -24,8 +29,9 @@ struct fused {
 	int64_t expert, first, step;
 };
 
+bool fused_is_oss(const char *model_type);
 /* What a tensor of the folder holds; parts_p: 2 of gate and up, 1 of down. */
-enum fused_kind fused_find(const char *name, int *parts_p);
+enum fused_kind fused_find(const char *model_type, const char *name, int *parts_p);
 /* "model.layers.3.mlp.experts.5.up_proj.weight" from the tensor's own name; part 0: gate or down,
  * 1: up. */
 void fused_name(const char *name, int64_t expert, int part, char *out, size_t room);

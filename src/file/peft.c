@@ -343,9 +343,10 @@ static const struct st_tensor *find(const struct st_file *f, const char *module,
 }
 
 /* "model.layers.3.mlp.experts", or that of the parameter within: ".base_layer". */
-static bool is_fused(const char *module, size_t n)
+static bool is_fused(const char *module)
 {
 	static const char *const tail[] = { ".mlp.experts", ".mlp.experts.base_layer" };
+	const size_t n = strlen(module);
 	for (size_t i = 0; i < ARRAY_LEN(tail); i++)
 		if (n > strlen(tail[i]) && !strcmp(module + n - strlen(tail[i]), tail[i]))
 			return true;
@@ -372,7 +373,7 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 	if (!tb)
 		return err_set(e, ERR_INPUT, "%s: '%s' has no lora_B", path, ta->name);
 	TRY(plain_module(module, n, a, &p->module, e));
-	p->fused = is_fused(p->module, n);
+	p->fused = is_fused(p->module);
 	const int r = p->r = p->fused && ta->shape[0] > 0 && ta->shape[0] <= FUSED_MOST
 				     ? (int)ta->shape[0]
 				     : peft_rank_of(c, p->module);

@@ -47,6 +47,11 @@ static const struct model {
 	  .as = "qwen3_5_text",
 	  .architecture = "Qwen3_5ForCausalLM",
 	  .defaults = "{}" },
+	{ .whole = "qwen3_5_moe",
+	  .text = "qwen3_5_moe_text",
+	  .as = "qwen3_5_moe_text",
+	  .architecture = "Qwen3_5MoeForCausalLM",
+	  .defaults = "{}" },
 };
 
 /* Of the whole model, and not in the configuration of its language model, or better there. */

@@ -554,7 +554,8 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 				  .tied = f->tied,
 				  .gelu = f->gelu };
 	TRY(json_need_int(j, where, "hidden_size", 1, 1 << 20, &c.hidden, e));
-	TRY(json_need_int(j, where, "intermediate_size", 1, 1 << 22, &c.intermediate, e));
+	TRY((f->no_mlp ? json_opt_int : json_need_int)(j, where, "intermediate_size", 1, 1 << 22,
+						       &c.intermediate, e));
 	TRY(json_need_int(j, where, "num_hidden_layers", 1, MODEL_LAYERS_MOST, &c.layers, e));
 	TRY(json_need_int(j, where, "num_attention_heads", 1, 4096, &c.heads, e));
 	TRY(json_need_int(j, where, "vocab_size", 1, 1 << 24, &c.vocab, e));

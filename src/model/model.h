@@ -160,7 +160,8 @@ struct model_family {
 	/* The share of a head that rotates where the key is missing, and others are allowed; 0:
 	 * always the whole head. */
 	double rotary;
-	bool gelu; /* the activation of the gate is gelu_pytorch_tanh; else silu */
+	bool gelu;   /* the activation of the gate is gelu_pytorch_tanh; else silu */
+	bool no_mlp; /* intermediate_size may be missing: no layer has an MLP */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 	bool own; /* read() reads everything: it is no decoder */

@@ -157,9 +157,9 @@ static int make_part(struct measuring *p, int kind, int64_t first, int64_t last,
 
 static int make_parts(struct measuring *p, struct err *e)
 {
-	int64_t n = p->layers;
+	const int64_t n = p->layers, one = measure_kinds_one(&p->whole.cfg, n);
 	TRY(make_part(p, WITH_FRONT, 0, 1, true, false, e));
-	TRY(make_part(p, ONE, n / 2, n / 2 + 1, false, false, e));
+	TRY(make_part(p, ONE, one, one + 1, false, false, e));
 	TRY(make_part(p, WITH_END, n - 1, n, false, true, e));
 	return n > 1 ? make_part(p, MANY, 0, n, false, false, e) : 0;
 }

@@ -25,3 +25,11 @@ void measure_kinds_share(const struct model_config *m, int64_t n, struct model_c
 		c->delta_layers += c->delta[k];
 	}
 }
+
+int64_t measure_kinds_one(const struct model_config *c, int64_t n)
+{
+	int64_t one = n / 2;
+	while (c->delta[one] != c->delta[n - 1])
+		one--;
+	return one;
+}

@@ -12,5 +12,7 @@ int64_t measure_kinds_layers(const struct model_config *m, int64_t n, int64_t mo
 /* Sets the kinds of n layers in `c`. The first is as the last, as parts of one layer with front or
  * end are compared. */
 void measure_kinds_share(const struct model_config *m, int64_t n, struct model_config *c);
+/* The layer in the middle that is measured alone: of the same kind as the first and the last. */
+int64_t measure_kinds_one(const struct model_config *c, int64_t n);
 
 #endif

@@ -337,6 +337,7 @@ static int write_adapter(struct merger *m, bool gguf, struct err *e)
 			       "in .gguf (in a folder it is there already: %s)",
 			       o->out, o->adapter);
 	TRY(adapter_fuse(&m->ad, &m->cfg, &m->arena, &fused, e));
+	fused.cfg.inside = model_file_inside(m->file);
 	TRY(atomic_dir_begin(o->out, &tmp, e));
 	int rc = peft_write(tmp, &fused, e);
 	if (rc >= 0)

@@ -205,7 +205,13 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 			add_spec(&l, c->experts, 0, "model.layers.%d." MODEL_CORRECTION, i);
 		if (c->sinks)
 			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
-		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm; k++)
+		for (enum delta_param k = 0; k < DELTA_PARAMS && c->delta[i]; k++) {
+			add_spec(&l, delta_param_count(c, k), 0, "model.layers.%d.%s", i,
+				 delta_param_name(k));
+			struct st_spec *s = &l.spec[l.n - 1];
+			s->ndim = model_file_shape(c, s->name, s->ndim, s->shape);
+		}
+		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm && !c->delta[i]; k++)
 			add_spec(&l, qk_norm_width(c, k), 0,
 				 "model.layers.%d.self_attn.%c_norm.weight", i, "qk"[k]);
 	}
