@@ -269,6 +269,18 @@ works "microbatches are told apart from sequences" \
 	"3, each of 4 sequences (2 microbatches of 2); learning rate 0.0002, cosine after 1 step" \
 	train job.yaml max_steps=3 gradient_accumulation_steps=2 micro_batch_size=2 warmup_steps=1
 
+fails() { (cd "$tmp" && ! "$hs" "$@" >out 2>err); }
+cp -r "$golden/train-lora/init" "$tmp/began"
+sed -i 's|"../smollm2"|"runs/x-pissa/base"|' "$tmp/began/adapter_config.json"
+mkdir "$tmp/x-pissa" && cp -r "$golden/smollm2" "$tmp/x-pissa/base"
+for c in "generate MODEL --adapter began --prompt x" "eval MODEL --adapter began --data some.jsonl" \
+	"merge MODEL began whole"; do
+	# shellcheck disable=SC2086
+	fails ${c/MODEL/$golden\/smollm2} && grep -q "belongs to runs/x-pissa/base" "$tmp/err"
+	check "${c%% *}: an adapter of PiSSA with the model that it was taken from"
+done
+works "and with the base that is left" "merged" merge x-pissa/base began merged
+
 for w in one two three; do
 	echo "{\"prompt\": \"$w\", \"completion\": \"abc\", \"label\": true}"
 done >"$tmp/wanted.jsonl"
@@ -280,7 +292,6 @@ works "and their evaluation" "  right " eval "$golden/smollm2" --adapter kto \
 cat "$tmp/out" "$tmp/err" "$tmp/seen" | grep -q nan
 [ $? = 1 ]
 check "show no margin"
-fails() { (cd "$tmp" && ! "$hs" "$@" >out 2>err); }
 fails train job.yaml 'datasets=[{path: wanted.jsonl, type: {type: alpaca}}]' &&
 	grep -q "'type' of a dataset does not stand in 'type'" "$tmp/err"
 check "a key that is known elsewhere"

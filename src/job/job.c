@@ -602,6 +602,7 @@ static int begin_with_adapter(struct job *j, const char *dir, struct err *e)
 	int rc;
 	TRYOUT(job_alloc_state(j, e));
 	TRYOUT(adapter_read(dir, &j->model, &a, &ad, e));
+	TRYOUT(adapter_check_base(dir, &ad, j->cfg->base_model, e));
 	TRYOUT(same_adapter(j, &ad, dir, e));
 	for (size_t i = 0; i < ad.npair; i++) {
 		const struct peft_pair *p = &ad.pair[i];

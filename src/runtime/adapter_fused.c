@@ -148,6 +148,33 @@ static int rename_pair(struct apart *t, struct peft_pair *p, struct err *e)
 	return p->module ? 0 : err_nomem(e, 64, "a name");
 }
 
+static bool is_pissa_base(const char *path)
+{
+	static const char end[] = "-pissa/base";
+	size_t n = strlen(path);
+	while (n && path[n - 1] == '/')
+		n--;
+	return n >= sizeof end - 1 && !memcmp(path + n - (sizeof end - 1), end, sizeof end - 1);
+}
+
+int adapter_check_base(const char *dir, const struct peft_adapter *ad, const char *model,
+		       struct err *e)
+{
+	const char *base = ad->cfg.base_model;
+	if (!base || !is_pissa_base(base) || is_pissa_base(model))
+		return 0;
+	char *real = realpath(model, NULL);
+	const bool other = !real || !is_pissa_base(real);
+	free(real);
+	if (!other)
+		return 0;
+	return err_set(e, ERR_INPUT,
+		       "adapter %s belongs to %s (PiSSA took a part of the model into it), and not to "
+		       "%s: give that base as the model (is it elsewhere now, correct "
+		       "base_model_name_or_path in adapter_config.json)",
+		       dir, base, model);
+}
+
 int adapter_read(const char *dir, const struct model_config *c, struct arena *a,
 		 struct peft_adapter *ad, struct err *e)
 {

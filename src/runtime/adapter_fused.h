@@ -23,6 +23,10 @@ struct arena;
 /* Reads an adapter of a model: peft_read(), its fused pairs taken apart. */
 int adapter_read(const char *dir, const struct model_config *c, struct arena *a,
 		 struct peft_adapter *ad_p, struct err *e);
+/* An adapter that began with the largest singular values of its base belongs to what is left of it,
+ * OUTPUT_DIR-pissa/base: with another model it is refused. */
+int adapter_check_base(const char *dir, const struct peft_adapter *ad, const char *model,
+		       struct err *e);
 /* The same adapter with the pairs of experts fused, as PEFT loads it with transformers 5. The
  * arrays of the other pairs are those of `ad`. */
 int adapter_fuse(const struct peft_adapter *ad, const struct model_config *c, struct arena *a,

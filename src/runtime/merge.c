@@ -233,6 +233,7 @@ static int open_parts(struct merger *m, struct err *e)
 	TRY(model_config_read(model_file_config(m->file), o->model, &m->cfg, e));
 	TRY(source_check_file(m->file, &m->cfg, e));
 	TRY(adapter_read(o->adapter, &m->cfg, &m->arena, &m->ad, e));
+	TRY(adapter_check_base(o->adapter, &m->ad, o->model, e));
 	if (m->ad.nsaved)
 		TRY(runtime_untie(m->file, &m->cfg, e));
 	TRY(dev_open("cpu", &m->dev, e));

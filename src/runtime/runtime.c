@@ -343,6 +343,7 @@ int runtime_open(const struct runtime_options *o, struct runtime *r, struct err 
 	so.double_quant = o->double_quant;
 	if (o->adapter) {
 		TRYOUT(adapter_read(o->adapter, &r->cfg, &r->arena, &r->adapter, e));
+		TRYOUT(adapter_check_base(o->adapter, &r->adapter, o->model, e));
 		if (r->adapter.nsaved)
 			TRYOUT(runtime_untie(r->file, &r->cfg, e));
 		TRYOUT(runtime_lora(&r->adapter, &r->cfg, &so.lora, e));
