@@ -291,7 +291,12 @@ static void test_files(void **state)
 	check((struct dataset_source){ .path = dir, .split = "test" }, "t");
 	check((struct dataset_source){ .path = dir, .split = "validation" },
 	      "no data files of the split validation");
-	check((struct dataset_source){ .path = dir }, "t a b c");
+	/* without a split as in axolotl: test.jsonl is no training data */
+	check((struct dataset_source){ .path = dir }, "a b c");
+	check((struct dataset_source){ .path = dir, .split = "[1:]" }, "b c");
+	const char *every[] = { "*.jsonl" };
+	check((struct dataset_source){ .path = dir, .data_files = every, .ndata_files = 1 },
+	      "t a b c");
 	snprintf(pattern, sizeof pattern, "%s/train-*.jsonl", dir);
 	check((struct dataset_source){ .path = pattern, .split = "[:2]" }, "a b");
 	snprintf(pattern, sizeof pattern, "%s/none-*.jsonl", dir);

@@ -273,8 +273,8 @@ fails() { (cd "$tmp" && ! "$hs" "$@" >out 2>err); }
 cp -r "$golden/train-lora/init" "$tmp/began"
 sed -i 's|"../smollm2"|"runs/x-pissa/base"|' "$tmp/began/adapter_config.json"
 mkdir "$tmp/x-pissa" && cp -r "$golden/smollm2" "$tmp/x-pissa/base"
-for c in "generate MODEL --adapter began --prompt x" "eval MODEL --adapter began --data some.jsonl" \
-	"merge MODEL began whole"; do
+for c in "generate MODEL --adapter began --prompt x" \
+	"eval MODEL --adapter began --data some.jsonl" "merge MODEL began whole"; do
 	# shellcheck disable=SC2086
 	fails ${c/MODEL/$golden\/smollm2} && grep -q "belongs to runs/x-pissa/base" "$tmp/err"
 	check "${c%% *}: an adapter of PiSSA with the model that it was taken from"

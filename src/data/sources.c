@@ -4,9 +4,11 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/stream.h"
 
+#include <ctype.h>
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
@@ -98,6 +100,42 @@ static int pattern_in(const char *path, const char *below, struct buf *b, struct
 	return buf_ok(b, e);
 }
 
+/* Whether one of the words stands in the file's name, between what is no letter. */
+static bool names(const char *path, const char *const *words)
+{
+	const char *name = strrchr(path, '/');
+	name = name ? name + 1 : path;
+	for (; *words; words++)
+		for (const char *at = name; (at = strstr(at, *words)); at++)
+			if ((at == name || !isalpha((unsigned char)at[-1])) &&
+			    !isalpha((unsigned char)at[strlen(*words)]))
+				return true;
+	return false;
+}
+
+/* As of axolotl, who names no split trains on `train`: beside its files those of other splits are
+ * left out. */
+static void leave_out(struct source_files *f, size_t from, const char *path)
+{
+	static const char *const train[] = { "train", "training", NULL };
+	static const char *const other[] = { "test", "testing", "validation", "valid", "val",
+					     "dev",  "eval",    "evaluation", NULL };
+	bool any = false;
+	size_t n = from;
+	for (size_t i = from; i < f->n; i++)
+		any = any || names(f->path[i], train);
+	for (size_t i = from; i < f->n; i++)
+		if (any && names(f->path[i], other)) {
+			log_info("%s is left out: %s has files of the split 'train' ('split' or "
+				 "'data_files' says otherwise)",
+				 f->path[i], path);
+			mem_free(f->path[i]);
+		} else {
+			f->path[n++] = f->path[i];
+		}
+	f->n = n;
+}
+
 static int folder(struct source_files *f, const char *path, const char *split, struct err *e)
 {
 	static const char *const below[] = { "*", "data/*" };
@@ -114,6 +152,8 @@ static int folder(struct source_files *f, const char *path, const char *split, s
 				rc = match(f, pattern.p, true, round ? NULL : split, e);
 		}
 	buf_release(&pattern);
+	if (!*split)
+		leave_out(f, before, path);
 	if (rc >= 0 && f->n == before)
 		return err_set(e, ERR_INPUT,
 			       "%s: the folder has no data files%s%s (.json, .jsonl, .csv, .tsv, "

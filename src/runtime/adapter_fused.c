@@ -168,11 +168,12 @@ int adapter_check_base(const char *dir, const struct peft_adapter *ad, const cha
 	free(real);
 	if (!other)
 		return 0;
-	return err_set(e, ERR_INPUT,
-		       "adapter %s belongs to %s (PiSSA took a part of the model into it), and not to "
-		       "%s: give that base as the model (is it elsewhere now, correct "
-		       "base_model_name_or_path in adapter_config.json)",
-		       dir, base, model);
+	return err_set(
+		e, ERR_INPUT,
+		"adapter %s belongs to %s (PiSSA took a part of the model into it), and not to "
+		"%s: give that base as the model (is it elsewhere now, correct "
+		"base_model_name_or_path in adapter_config.json)",
+		dir, base, model);
 }
 
 int adapter_read(const char *dir, const struct model_config *c, struct arena *a,
