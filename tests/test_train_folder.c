@@ -387,6 +387,8 @@ static void logs_lead_nowhere(void **state)
 		assert_int_equal(symlink("../away", at(&t, folder[i])), 0);
 		refused(&t, "run", WITH("max_steps=3", "resume_from_checkpoint=latest"),
 			"is a link and is not written through");
+		refused(&t, "run", WITH("max_steps=3", "overwrite_output_dir=true"),
+			"which is a link, so it is not replaced");
 		unlink(at(&t, folder[i]));
 	}
 	tiny_remove(&t);

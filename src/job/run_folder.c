@@ -250,9 +250,9 @@ static int check_replace(const struct config *c, const char *dir, struct err *e)
 	TRY(find_stray(dir, "", 0, stray, e));
 	if (stray[0])
 		return err_set(e, ERR_USAGE,
-			       "output_dir %s holds '%s', which no run writes, so it is not "
-			       "replaced: move that file away or choose another folder",
-			       dir, stray);
+			       "output_dir %s holds '%s', which %s, so it is not replaced: move "
+			       "that file away or choose another folder",
+			       dir, stray, run_folder_writes(stray) ? "is a link" : "is no run's");
 	return 0;
 }
 
