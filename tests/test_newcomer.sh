@@ -284,9 +284,13 @@ works "and with the base that is left" "merged" merge x-pissa/base began merged
 for w in one two three; do
 	echo "{\"prompt\": \"$w\", \"completion\": \"abc\", \"label\": true}"
 done >"$tmp/wanted.jsonl"
+printf '{"prompt": "%0300d", "completion": "x", "label": true}\n' 7 >>"$tmp/wanted.jsonl"
 works "answers of which all are wanted" "right 0 %" train job.yaml adapter=lora rl=kto \
-	micro_batch_size=2 datasets=wanted.jsonl output_dir=kto max_steps=1 val_set_size=1
+	micro_batch_size=2 datasets=wanted.jsonl output_dir=kto max_steps=1 val_set_size=1 \
+	sequence_len=64
 cat "$tmp/out" "$tmp/err" >"$tmp/seen"
+grep -q "1 of 4 examples is not used: too long, or no token to learn is left within" "$tmp/seen"
+check "of which one that is too long is not used"
 works "and their evaluation" "  right " eval "$golden/smollm2" --adapter kto \
 	--data wanted.jsonl --rl kto --sequence-len 64
 cat "$tmp/out" "$tmp/err" "$tmp/seen" | grep -q nan

@@ -193,7 +193,9 @@ static void introduce(struct train_view *v, const struct train_info *i)
 			(unsigned long long)d->untrained,
 			(unsigned long long)(dataset_count(j->data) + d->untrained),
 			d->untrained == 1 ? "is" : "are",
-			c->excess_length_strategy == EXCESS_DROP ? "too long, or " : "",
+			c->excess_length_strategy == EXCESS_DROP || prefer_find(j->opt.prefer.name)
+				? "too long, or "
+				: "",
 			(long long)c->sequence_len);
 	long long rows = c->gradient_accumulation_steps * c->micro_batch_size;
 	char passes[140] = "", list[100], warm[48] = "";
