@@ -294,6 +294,7 @@ static void test_files(void **state)
 	/* without a split as in axolotl: test.jsonl is no training data */
 	check((struct dataset_source){ .path = dir }, "a b c");
 	check((struct dataset_source){ .path = dir, .split = "[1:]" }, "b c");
+	check((struct dataset_source){ .path = dir, .held_out = true }, "t a b c");
 	const char *every[] = { "*.jsonl" };
 	check((struct dataset_source){ .path = dir, .data_files = every, .ndata_files = 1 },
 	      "t a b c");

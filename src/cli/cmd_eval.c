@@ -180,7 +180,7 @@ static int run(const struct args *o, struct err *e)
 		how.prefer.likelihood = rl->likelihood && !strcmp(rl->likelihood, "cpo_alpha");
 	}
 	TRY(runtime_open(&how, &r, e));
-	const struct dataset_source src = { .path = o->data, .type = o->type };
+	const struct dataset_source src = { .path = o->data, .type = o->type, .held_out = true };
 	const struct dataset_options dopt = { .tok = r.tok,
 					      .chat = r.chat,
 					      .sequence_len = o->sequence_len,

@@ -136,7 +136,8 @@ static void leave_out(struct source_files *f, size_t from, const char *path)
 	f->n = n;
 }
 
-static int folder(struct source_files *f, const char *path, const char *split, struct err *e)
+static int folder(struct source_files *f, const char *path, const char *split, bool held_out,
+		  struct err *e)
 {
 	static const char *const below[] = { "*", "data/*" };
 	size_t before = f->n;
@@ -152,7 +153,7 @@ static int folder(struct source_files *f, const char *path, const char *split, s
 				rc = match(f, pattern.p, true, round ? NULL : split, e);
 		}
 	buf_release(&pattern);
-	if (!*split)
+	if (!*split && !held_out)
 		leave_out(f, before, path);
 	if (rc >= 0 && f->n == before)
 		return err_set(e, ERR_INPUT,
@@ -166,11 +167,11 @@ static bool has_pattern(const char *name) { return strpbrk(name, "*?[") != NULL;
 
 /* `pattern`: what finds files where nothing has the name `path`; NULL: nothing. */
 static int one_path(struct source_files *f, const char *path, const char *pattern,
-		    const char *split, struct err *e)
+		    const char *split, bool held_out, struct err *e)
 {
 	size_t before = f->n;
 	if (is_folder(path))
-		return folder(f, path, split, e);
+		return folder(f, path, split, held_out, e);
 	struct stat st;
 	if (!pattern || stat(path, &st) == 0)
 		return add(f, path, e);
@@ -186,7 +187,8 @@ int source_files(const struct dataset_source *s, struct source_files *f, struct 
 	int rc = source_slice(s, &x, e);
 	*f = (struct source_files){ 0 };
 	if (rc >= 0 && !s->ndata_files)
-		rc = one_path(f, s->path, has_pattern(s->path) ? s->path : NULL, x.name, e);
+		rc = one_path(f, s->path, has_pattern(s->path) ? s->path : NULL, x.name,
+			      s->held_out, e);
 	struct buf pattern = BUF_INIT;
 	for (size_t i = 0; i < s->ndata_files && rc >= 0; i++) {
 		char path[4096];
@@ -201,7 +203,7 @@ int source_files(const struct dataset_source *s, struct source_files *f, struct 
 				      !has_pattern(name) ? NULL
 				      : beside           ? pattern.p
 							 : name,
-				      x.name, e);
+				      x.name, s->held_out, e);
 	}
 	buf_release(&pattern);
 	if (rc < 0)
