@@ -245,12 +245,12 @@ static bool same_decay(const struct gguf_tensor *a, const struct gguf_tensor *b)
 static void test_families(void **state)
 {
 	(void)state;
-	static const char *const names[] = { "granite",      "olmo2",       "smollm3-gguf",
-					     "gemma",        "gemma2-gguf", "gemma3-gguf",
-					     "phi3",         "phi4-mini",   "glm4",
-					     "olmoe",        "mixtral",     "qwen3-moe",
-					     "qwen2-moe",    "glm4-moe",    "olmo3",
-					     "exaone4-gguf", "ernie4_5",    "qwen3_5-gguf" };
+	static const char *const names[] = {
+		"granite",      "olmo2",     "smollm3-gguf", "gemma",    "gemma2-gguf",
+		"gemma3-gguf",  "phi3",      "phi4-mini",    "glm4",     "olmoe",
+		"mixtral",      "qwen3-moe", "qwen2-moe",    "glm4-moe", "olmo3",
+		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss"
+	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
 		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);
@@ -422,6 +422,10 @@ static void test_spm(void **state)
 	"[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*" behind
 
 /* Pre-tokenizers by their patterns; the reader knows each name. */
+#define WORDS(letters, others, once, ends)                                                         \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^" ends "\\\\p{L}\\\\p{N}]?" letters "+|\\\\p{N}" once      \
+	"| ?" others "|\\\\s*[" ends "]+|\\\\s+(?!\\\\S)|\\\\s+"
+
 static void test_pre_names(void **state)
 {
 	(void)state;
@@ -438,6 +442,13 @@ static void test_pre_names(void **state)
 		{ CASED("") "|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]"
 			    "+|\\\\s+(?!\\\\S)|\\\\s+",
 		  "\"Isolated\"", "true", "tekken" },
+		{ WORDS("[\\\\p{L}\\\\p{M}]", "[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*", "",
+			"\\\\r\\\\n"),
+		  "\"Isolated\"", "false", "qwen35" },
+		{ WORDS("\\\\p{L}", "[^\\\\s\\\\p{L}\\\\p{N}\\\\r\\\\n]+", "{1}", "\\\\r\\\\n"),
+		  "\"Isolated\"", "false", "seed-coder" },
+		{ WORDS("\\\\p{L}", "[^\\\\s\\\\p{L}\\\\p{N}\\r\\n]+", "{1}", "\\r\\n"),
+		  "\"Isolated\"", "false", "seed-coder" },
 	};
 	scratch_text(scratch("spm/config.json"),
 		     "{\"model_type\":\"phi3\",\"hidden_size\":4,\"intermediate_size\":4,\"num_"

@@ -418,6 +418,8 @@ static void test_words_of_transformers(void **state)
 		{ "olmo3.gguf", "olmo3" },
 		{ "exaone4-gguf.gguf", "exaone4-gguf" },
 		{ "ernie4_5.gguf", "ernie4_5" },
+		{ "qwen3_5-gguf.gguf", "qwen3_5-gguf" },
+		{ "seed_oss.gguf", "seed_oss" },
 		{ "olmoe.gguf", "olmoe" },
 		{ "phi3.gguf", "phi3" },
 		{ "phi4-mini.gguf", "phi4-mini" },

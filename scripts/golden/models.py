@@ -98,6 +98,7 @@ GGUF = (
     "exaone4-gguf",
     "ernie4_5",
     "qwen3_5-gguf",
+    "seed_oss",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -930,6 +931,22 @@ FAMILIES = {
         ),
     ),
 }
+FAMILIES["seed_oss"] = dict(
+    arch="seed_oss",
+    store="BF16",
+    config=dict(
+        vocab_size=131,
+        **SMALL,
+        head_dim=16,
+        rms_norm_eps=1e-6,
+        rope_theta=10000.0,
+        attention_bias=True,
+        attention_out_bias=False,
+        mlp_bias=False,
+        residual_dropout=0.1,
+        tie_word_embeddings=False,
+    ),
+)
 # a GGUF has one width for keys and values
 FAMILIES["qwen3_5-gguf"] = dict(FAMILIES["qwen3_5"], grads=False)
 FAMILIES["qwen3_5-gguf"]["config"] = dict(
@@ -945,6 +962,7 @@ CLASS = {
     "olmo3": transformers.Olmo3ForCausalLM,
     "exaone4": transformers.Exaone4ForCausalLM,
     "ernie4_5": transformers.Ernie4_5ForCausalLM,
+    "seed_oss": transformers.SeedOssForCausalLM,
     "ministral3": transformers.Ministral3ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
     "gemma": transformers.GemmaForCausalLM,

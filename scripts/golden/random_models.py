@@ -14,7 +14,7 @@ import sys
 import models
 
 SCALED = ("llama", "mistral", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "glm4")
-SCALED += ("exaone4", "ernie4_5")
+SCALED += ("exaone4", "ernie4_5", "seed_oss")
 
 
 def scaling(r, rot, family):
@@ -114,6 +114,8 @@ def draw(r, family):
         c["sliding_window"] = r.choice([4, 9, 40])
     if family == "exaone4":
         c["sliding_window_pattern"] = r.choice([1, 2, 4])
+    if family == "seed_oss":
+        c.update({k + "_bias": r.random() < 0.5 for k in ("attention", "attention_out", "mlp")})
     if family == "ernie4_5":
         c["use_bias"] = r.random() < 0.5
     if family in ("mistral", "phi3"):

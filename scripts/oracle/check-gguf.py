@@ -97,6 +97,10 @@ MODELS = {
         "GptOssConfig",
         MIXTURE | dict(head_dim=16, sliding_window=9, num_local_experts=6),
     ),
+    "seed_oss": (
+        "SeedOssConfig",
+        dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False),
+    ),
     "qwen3_5": (
         "Qwen3_5TextConfig",
         dict(SHAPE, num_hidden_layers=5, head_dim=32, linear_num_key_heads=2)

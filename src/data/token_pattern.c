@@ -22,6 +22,9 @@ const char token_gpt2_pattern[] =
 #define QWEN35                                                                                     \
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "              \
 	"?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SEED                                                                                       \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| "                   \
+	"?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define TEKKEN                                                                                     \
 	"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" \
 	"+|"                                                                                       \
@@ -49,6 +52,7 @@ static const struct token_pre pres[] = {
 	{ "gpt-4o", { GPT4O }, false, false, false },
 	{ "qwen2", { QWEN2 }, false, false, true },
 	{ "qwen35", { QWEN35 }, false, false, true },
+	{ "seed-coder", { SEED }, false, false, false },
 	{ "gpt-2 phi-2 exaone4", { token_gpt2_pattern }, false, false, false },
 	{ "olmo", { token_gpt2_pattern }, false, false, true }, /* GPT-NeoX's normaliser */
 	{ "tekken", { TEKKEN }, true, true, false },

@@ -320,6 +320,13 @@ static int special_ernie(const struct gguf_maker *m, struct err *e)
 	return refuse(m, "use_bias", e);
 }
 
+/* llama.cpp has no bias of the MLP. */
+static int special_seed(const struct gguf_maker *m, struct err *e)
+{
+	TRY(refuse(m, "attention_out_bias", e));
+	return refuse(m, "mlp_bias", e);
+}
+
 static int special_gemma(const struct gguf_maker *m, struct err *e)
 {
 	TRY(refuse(m, "use_bidirectional_attention", e));
@@ -427,6 +434,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
 		{ "glm4moe", special_glm4moe },   { "exaone4", special_exaone4 },
 		{ "ernie4_5", special_ernie },    { "qwen35", special_qwen35 },
+		{ "seed_oss", special_seed },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

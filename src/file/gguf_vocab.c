@@ -203,6 +203,10 @@ static int score_merges(struct vocab *v, struct err *e)
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?" letters "+|" digits "| ?" others     \
 	"+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3(digits) WORDS("\\p{L}", "[^\\s\\p{L}\\p{N}]", digits)
+/* Seed's, whose file has the two characters themselves. */
+#define SEED(ends)                                                                                 \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^" ends "\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| "                 \
+	"?[^\\s\\p{L}\\p{N}" ends "]+|\\s*[" ends "]+|\\s+(?!\\S)|\\s+"
 #define QWEN35 WORDS("[\\p{L}\\p{M}]", "[^\\s\\p{L}\\p{M}\\p{N}]", "\\p{N}")
 
 /* Mistral's Tekken and GPT-4o, which also keeps contractions (Phi-4 mini). */
@@ -255,8 +259,9 @@ static const char *pre_name(const json_t *pre, bool ignore_merges, bool llama)
 		return NULL;
 	if (!strcmp(pattern, LLAMA3("\\p{N}{1,3}")))
 		return ignore_merges || llama ? "llama-bpe" : "dbrx";
-	return !strcmp(pattern, LLAMA3("\\p{N}"))                                        ? "qwen2"
-	       : !strcmp(pattern, QWEN35)                                                ? "qwen35"
+	return !strcmp(pattern, LLAMA3("\\p{N}"))                                   ? "qwen2"
+	       : !strcmp(pattern, SEED("\\r\\n")) || !strcmp(pattern, SEED("\r\n")) ? "seed-coder"
+	       : !strcmp(pattern, QWEN35)                                           ? "qwen35"
 	       : !strcmp(pattern, CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}")) ? "gpt-4o"
 	       : !strcmp(pattern, CASED("", "\\p{N}")) && ignore_merges                  ? "tekken"
 											 : NULL;
@@ -379,7 +384,7 @@ static int write_vocab(struct vocab *v, const struct model_file *base, struct gg
 	if (!spm && !pre)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: this 'pre_tokenizer' has no name in GGUF (known: llama-bpe, "
-			       "dbrx, gpt-4o, tekken, qwen2, qwen35, smollm, gpt-2)",
+			       "dbrx, gpt-4o, tekken, qwen2, qwen35, seed-coder, smollm, gpt-2)",
 			       v->where);
 	TRY(read_tokens(v, spm, e));
 	TRY(fill_gaps(v, e));

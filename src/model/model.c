@@ -511,7 +511,7 @@ static int check_fixed(const json_t *j, const struct model_family *f, const char
 		    : strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
 		return err_set(e, ERR_UNSUPPORTED, "%s: '%s' is '%s'; only %s is supported", where,
 			       key, act, f->gelu ? "gelu_pytorch_tanh" : "silu");
-	if (drop > 0)
+	if (drop > 0 && !f->drops)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'attention_dropout' is %g; only 0 is supported", where, drop);
 	if (interleaved)

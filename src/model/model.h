@@ -162,6 +162,7 @@ struct model_family {
 	double rotary;
 	bool gelu;   /* the activation of the gate is gelu_pytorch_tanh; else silu */
 	bool no_mlp; /* intermediate_size may be missing: no layer has an MLP */
+	bool drops;  /* attention_dropout may be set, and is not done */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 	bool own; /* read() reads everything: it is no decoder */
