@@ -277,6 +277,24 @@ static struct measure_result result(void)
 	return r;
 }
 
+/* Layers of two kinds are measured in the shares of the model only where memory allows it. */
+static void layers_that_are_measured(void **state)
+{
+	struct measure_request q = request(true);
+	(void)state;
+	q.cfg.delta_layers = 6;
+	q.cfg.delta_heads = (struct delta_heads){ 2, 4, 8, 8 };
+	q.cfg.delta_conv = 4;
+	for (int i = 0; i < 8; i++)
+		q.cfg.delta[i] = i % 4 != 3;
+	const uint64_t bytes = (uint64_t)model_layer_parameters(&q.cfg) * 16;
+	assert_int_equal(measure_layers(&q, 0), 9);
+	assert_int_equal(measure_layers(&q, 100 * bytes), 9);
+	assert_int_equal(measure_layers(&q, 2 * 5 * bytes), 5);
+	assert_int_equal(measure_layers(&q, 2 * 4 * bytes), 4);
+	assert_int_equal(measure_layers(&q, bytes), 3);
+}
+
 static void requests_and_results_travel(void **state)
 {
 	(void)state;
@@ -721,6 +739,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_counted_is_what_a_stage_takes),
 		cmocka_unit_test(what_does_not_fit_is_said),
+		cmocka_unit_test(layers_that_are_measured),
 		cmocka_unit_test(requests_and_results_travel),
 		cmocka_unit_test(absurd_results_are_refused),
 		cmocka_unit_test(what_was_measured_is_remembered),

@@ -624,19 +624,19 @@ static int check_whole(struct measuring *p, struct err *e)
 
 /* ---- all of it ---- */
 
-/* As many layers as no cache holds, if the model has so many: in training the weights come from
- * memory in every pass. But with their state they take at most half of the free memory. */
-static int64_t layers_wanted(const struct measure_request *q, uint64_t free)
+int64_t measure_layers(const struct measure_request *q, uint64_t free)
 {
 	const double numbers = (double)model_layer_parameters(&q->cfg),
 		     layer = numbers * (q->opt.quantize ? 0.5 : (double)dtype_size(q->opt.act)),
 		     whole = q->opt.train_all ? numbers * 16 : layer;
 	int64_t n = (int64_t)(cached / layer) + 1,
 		most = q->cfg.layers < LAYERS_MOST ? q->cfg.layers : LAYERS_MOST;
+	const double fit = free ? (double)free / 2 / whole : LAYERS_MOST;
 	n = n > most ? most : n;
-	if (free && (double)n * whole > (double)free / 2)
-		n = (int64_t)((double)free / 2 / whole);
-	return measure_kinds_layers(&q->cfg, n > LAYERS_LEAST ? n : LAYERS_LEAST, LAYERS_MOST);
+	if ((double)n > fit)
+		n = (int64_t)fit;
+	return measure_kinds_layers(&q->cfg, n > LAYERS_LEAST ? n : LAYERS_LEAST,
+				    fit < LAYERS_MOST ? (int64_t)fit : LAYERS_MOST);
 }
 
 static int build(struct measuring *p, const struct optimizer *o, uint64_t free, struct err *e)
@@ -649,7 +649,7 @@ static int build(struct measuring *p, const struct optimizer *o, uint64_t free, 
 	so.first = 0;
 	so.recompute = false;
 	so.router_loss = so.router_z = 0; /* they join layers that are measured alone */
-	for (p->layers = layers_wanted(p->q, free);; p->layers--) {
+	for (p->layers = measure_layers(p->q, free);; p->layers--) {
 		c.layers = so.last = p->layers;
 		measure_kinds_share(&p->q->cfg, c.layers, &c);
 		err_clear(e);

@@ -119,6 +119,11 @@ struct measure_others {
 	bool (*gone)(void *ctx);
 };
 
+/* Layers that are measured with `free` bytes free (0: not known). As many as no cache holds, if the
+ * model has so many: in training the weights come from memory in every pass. But from the fourth on
+ * they and their state take at most half of the free memory. */
+int64_t measure_layers(const struct measure_request *q, uint64_t free);
+
 /* `others` NULL, or without `begin`: none. ERR_NOMEM when not even the first size fits. */
 int measure_run(const char *device, const struct measure_request *q,
 		const struct measure_others *others, struct measure_result *r_p, struct err *e);
