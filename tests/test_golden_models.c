@@ -51,6 +51,7 @@ static const struct row {
 	{ "ministral3", "ministral3", false },
 	{ "qwen3_5", "qwen3_5", false },
 	{ "qwen3_5-moe", "qwen3_5-moe", false },
+	{ "qwen3-next", "qwen3-next", false },
 	{ "gemma", "gemma", false },
 	{ "gemma2", "gemma2", false },
 	{ "gemma3", "gemma3", false },
@@ -308,10 +309,10 @@ static void full_gradients(const struct row *r, bool recompute)
 
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
-	static const enum linear attention[] = { LIN_Q,        LIN_K,       LIN_V,
-						 LIN_O,        LIN_QKV,     LIN_DELTA_QKV,
-						 LIN_DELTA_Z,  LIN_DELTA_B, LIN_DELTA_A,
-						 LIN_DELTA_OUT };
+	static const enum linear attention[] = { LIN_Q,         LIN_K,          LIN_V,
+						 LIN_O,         LIN_QKV,        LIN_DELTA_QKV,
+						 LIN_DELTA_Z,   LIN_DELTA_B,    LIN_DELTA_A,
+						 LIN_DELTA_OUT, LIN_DELTA_QKVZ, LIN_DELTA_BA };
 	static const char *const all[] = { "all-linear" };
 	struct model_config cfg;
 	struct golden g;

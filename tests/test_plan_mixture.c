@@ -63,6 +63,11 @@ static const struct {
 	  ",\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":128,"
 	  "\"num_experts\":8,\"full_attention_interval\":2}",
 	  "adapter: qlora\n", true },
+	{ "Qwen3-Next, NF4",
+	  "{\"model_type\":\"qwen3_next\"," SHAPE
+	  ",\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":128,"
+	  "\"num_experts\":8,\"full_attention_interval\":2}",
+	  "adapter: qlora\n", true },
 	{ "Mixtral, plain", "{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4}",
 	  "adapter: lora\n", false },
 };

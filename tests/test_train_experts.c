@@ -110,6 +110,12 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"\"linear_num_value_heads\":2,\"linear_key_head_dim\":8,\"linear_value_head_dim\":8,"      \
 	"\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"   \
 	"\"num_experts_per_tok\":2,\"router_aux_loss_coef\":0.02,\"output_router_logits\":true}"
+#define NEXT                                                                                       \
+	"{\"model_type\":\"qwen3_next\"," TINY_COMMON                                              \
+	",\"head_dim\":16,\"full_attention_interval\":2,\"linear_num_key_heads\":2,"               \
+	"\"linear_num_value_heads\":4,\"linear_key_head_dim\":8,\"linear_value_head_dim\":6,"      \
+	"\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"   \
+	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[1]}"
 
 #define OSS                                                                                        \
 	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
@@ -145,6 +151,10 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  QWEN35,
 		  { "reduce_order=exact", "adapter=none", "learning_rate=0.001", "max_steps=2" },
 		  "model.safetensors" },
+		{ "linear attention, joined",
+		  NEXT,
+		  { "reduce_order=exact", "lora_target_linear=true", "max_steps=2" },
+		  "adapter_model.safetensors" },
 		{ "shared",
 		  QWEN2,
 		  { "reduce_order=exact", "lora_target_linear=true", "router_aux_loss_coef=0.05",

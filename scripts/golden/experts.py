@@ -15,6 +15,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "mixtral": ("block_sparse_moe", "w1", "w3", "w2"),
     "gpt_oss": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "qwen2_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "qwen3_next": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "qwen3_5_moe_text": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
@@ -24,6 +25,7 @@ CLASS = {
     "mixtral": transformers.MixtralForCausalLM,
     "gpt_oss": transformers.GptOssForCausalLM,
     "qwen2_moe": transformers.Qwen2MoeForCausalLM,
+    "qwen3_next": transformers.Qwen3NextForCausalLM,
     "qwen3_5_moe_text": transformers.Qwen3_5MoeForCausalLM,
     "glm4_moe": transformers.Glm4MoeForCausalLM,
 }
@@ -61,7 +63,7 @@ class Block(torch.nn.Module):
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
-        if config.model_type in ("qwen2_moe", "qwen3_5_moe_text"):
+        if config.model_type in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
             self.shared_expert = Mlp(h, config.shared_expert_intermediate_size)
             self.shared_expert_gate = torch.nn.Linear(h, 1, bias=False)
         self.experts = torch.nn.ModuleList(torch.nn.Module() for _ in range(n))

@@ -75,6 +75,7 @@ ROOT = os.path.join(
 )
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]  # linear attention
+ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -930,6 +931,37 @@ FAMILIES = {
             tie_word_embeddings=False,
         ),
     ),
+    # in_proj_qkvz and in_proj_ba by key heads; its last layer has an MLP
+    "qwen3-next": dict(
+        arch="qwen3_next",
+        store="BF16",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=3, max_position_embeddings=512),
+            head_dim=16,
+            rms_norm_eps=1e-6,
+            rope_theta=10000.0,
+            rope_scaling=None,
+            partial_rotary_factor=0.5,
+            attention_bias=False,
+            full_attention_interval=2,
+            linear_conv_kernel_dim=4,
+            linear_key_head_dim=12,
+            linear_value_head_dim=10,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            decoder_sparse_step=1,
+            mlp_only_layers=[2],
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=28,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            router_aux_loss_coef=0.02,
+            output_router_logits=False,
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 FAMILIES["seed_oss"] = dict(
     arch="seed_oss",
@@ -1007,7 +1039,7 @@ def fill(model, seed):
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
     kind = model.config.model_type
-    plus = kind.startswith(("gemma", "qwen3_5"))  # norms multiply with 1 + w
+    plus = kind.startswith(("gemma", "qwen3_5", "qwen3_next"))  # norms multiply with 1 + w
     # and embeddings are scaled
     scaled = math.sqrt(model.config.hidden_size) if kind.startswith("gemma") else 1
     for name, p in sorted(model.named_parameters()):
@@ -1297,6 +1329,8 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "linear_attn.in_proj_z.weight",
                 "linear_attn.in_proj_a.weight",
                 "linear_attn.in_proj_b.weight",
+                "linear_attn.in_proj_qkvz.weight",
+                "linear_attn.in_proj_ba.weight",
                 "linear_attn.out_proj.weight",
                 "linear_attn.norm.weight",
                 "linear_attn.conv1d.weight",
@@ -1304,13 +1338,13 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "linear_attn.dt_bias",
             )
         }
-        if model.config.model_type.startswith("qwen3_5"):
+        if model.config.model_type.startswith(("qwen3_5", "qwen3_next")):
             at = model.config.layer_types.index("full_attention")
             keep |= {
                 f"model.layers.{at}.self_attn." + k
                 for k in ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
             }
-        if model.config.model_type in ("qwen2_moe", "qwen3_5_moe_text"):
+        if model.config.model_type in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
             keep |= {
                 "model.layers.0.mlp.shared_expert." + k
                 for k in ("gate_proj.weight", "down_proj.weight")

@@ -76,8 +76,11 @@ def draw(r, family):
     if family in ("qwen3_moe", "olmoe", "mixtral"):
         c["num_local_experts" if family == "mixtral" else "num_experts"] = r.choice([3, 5, 8])
         c["num_experts_per_tok"] = r.choice([1, 2, 3])
-    if family == "qwen3_5_moe_text":
-        del c["intermediate_size"]
+    if family in ("qwen3_5_moe_text", "qwen3_next"):
+        if family == "qwen3_next":
+            c["norm_topk_prob"], c["mlp_only_layers"] = r.random() < 0.5, r.choice([[], [1], [2]])
+        else:
+            del c["intermediate_size"]
         c.update(
             num_experts=r.choice([3, 5, 8]),
             num_experts_per_tok=r.choice([1, 2, 3]),
@@ -137,7 +140,7 @@ def draw(r, family):
             attention_multiplier=r.choice([0.125, 0.3]),
             logits_scaling=r.choice([1.0, 8.0]),
         )
-    if family.startswith("qwen3_5"):
+    if family.startswith(("qwen3_5", "qwen3_next")):
         keys = r.choice([1, 2, 3])
         c.update(
             num_hidden_layers=r.choice([1, 3, 4, 5, 9]),

@@ -41,6 +41,13 @@ MODELS = {
         | dict(linear_num_key_heads=2, linear_num_value_heads=4)
         | dict(layer_types=["linear_attention", "full_attention"], intermediate_size=None),
     ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        dict(moe_intermediate_size=32, num_experts=6, shared_expert_intermediate_size=48)
+        | dict(head_dim=16, linear_key_head_dim=12, linear_value_head_dim=10)
+        | dict(linear_num_key_heads=2, linear_num_value_heads=4)
+        | dict(layer_types=["linear_attention", "full_attention"]),
+    ),
     "olmoe": ("OlmoeConfig", dict(num_experts=6)),
     "mixtral": ("MixtralConfig", dict(num_local_experts=6)),
     "gpt_oss": ("GptOssConfig", dict(head_dim=16, sliding_window=9, num_local_experts=6)),

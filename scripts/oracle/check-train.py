@@ -169,14 +169,16 @@ def main():
     a.add_argument("--most", type=float, default=1e-4, help="largest relative difference of a loss")
     o = a.parse_args()
     good = True
+    mlp = ("gate_proj", "up_proj", "down_proj") if o.attention else ()
+    names = {n.split(".")[-1] for n, _ in common.load_model(o.model).named_modules()}
+    targets = [m for m in common.LINEAR if m in names and m not in mlp]
     with tempfile.TemporaryDirectory() as tmp:
         data = os.path.join(tmp, "data.jsonl")
         with open(data, "w", encoding="utf-8") as f:
             f.writelines(json.dumps({"instruction": q, "output": t}) + "\n" for q, t in EXAMPLES)
         for name, case in CASES.items():
-            if o.attention and "adapter" in case:
-                mlp = ("gate_proj", "up_proj", "down_proj")
-                case = dict(case, lora_target_modules=[m for m in common.LINEAR if m not in mlp])
+            if "adapter" in case:
+                case = dict(case, lora_target_modules=targets)
             c = dict(
                 BASE,
                 **case,

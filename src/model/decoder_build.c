@@ -166,6 +166,8 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					     LIN_DELTA_Z,
 					     LIN_DELTA_B,
 					     LIN_DELTA_A,
+					     LIN_DELTA_QKVZ,
+					     LIN_DELTA_BA,
 					     LIN_DELTA_OUT,
 					     LIN_QKV,
 					     LIN_Q,
@@ -210,7 +212,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		for (int64_t x = 0; x < linear_copies(c, index, i); x++)
 			TRY(add_linear(b, (int)index, i, x,
 				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
-		if (i == LIN_DELTA_A)
+		if (i == LIN_DELTA_A || i == LIN_DELTA_BA)
 			TRY(add_delta(b, index, l, e));
 		/* no gradient ever reaches it, so that no optimizer moves it */
 		if (c->router_sigmoid && i == LIN_ROUTER) {

@@ -36,13 +36,47 @@ static int keep_seen(struct tape *t, struct dev_ref seen, int64_t rows, const st
 	return dev_copy(seen, DEV_REF(all.buf, all.off + (size_t)n * row), (size_t)rows * row, e);
 }
 
-/* q, k and v side by side: a (N,C) through Wqkv and the convolution. */
-static int make_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
-		    struct tensor *a, struct dev_ref seen, struct tensor **y_p, struct err *e)
+/* What the linear modules make of a (N,C): q, k and v side by side, z, b and a. */
+struct parts {
+	struct tensor *qkv, *z, *beta, *rate;
+};
+
+/* Of the two products of Qwen3-Next each key head has q, k, its v and its z, and its b and a. */
+static int joined_parts(struct tape *t, const struct layer *l, const struct layer_context *c,
+			struct tensor *a, struct parts *p, struct err *e)
+{
+	const struct delta_heads *h = &c->stage->cfg.delta_heads;
+	const int64_t r = h->values / h->keys, wide = r * h->dv, all = 2 * (h->dk + wide);
+	struct tensor *x, *q, *k, *v;
+	TRY(block_linear(t, l, c, LIN_DELTA_QKVZ, a, NULL, &x, e));
+	TRY(op_columns_apply(t, x, all, 0, h->dk, &q, e));
+	TRY(op_columns_apply(t, x, all, h->dk, h->dk, &k, e));
+	TRY(op_columns_apply(t, x, all, 2 * h->dk, wide, &v, e));
+	TRY(op_columns_apply(t, x, all, 2 * h->dk + wide, wide, &p->z, e));
+	TRY(op_concat_apply(t, q, k, &q, e));
+	TRY(op_concat_apply(t, q, v, &p->qkv, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_BA, a, NULL, &x, e));
+	TRY(op_columns_apply(t, x, 2 * r, 0, r, &p->beta, e));
+	return op_columns_apply(t, x, 2 * r, r, r, &p->rate, e);
+}
+
+static int make_parts(struct tape *t, const struct layer *l, const struct layer_context *c,
+		      struct tensor *a, struct parts *p, struct err *e)
+{
+	if (c->stage->cfg.delta_joined)
+		return joined_parts(t, l, c, a, p, e);
+	TRY(block_linear(t, l, c, LIN_DELTA_QKV, a, NULL, &p->qkv, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_Z, a, NULL, &p->z, e));
+	TRY(block_linear(t, l, c, LIN_DELTA_B, a, NULL, &p->beta, e));
+	return block_linear(t, l, c, LIN_DELTA_A, a, NULL, &p->rate, e);
+}
+
+/* q, k and v through the convolution. */
+static int convolve(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    struct tensor *x, struct dev_ref seen, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	struct tensor *x, *y;
-	TRY(block_linear(t, l, c, LIN_DELTA_QKV, a, NULL, &x, e));
+	struct tensor *y;
 	TRY(op_conv1d_apply(t, x, l->delta[DELTA_CONV], c->pos, seen, &y, e));
 	if (c->kv)
 		TRY(keep_seen(t, seen, m->delta_conv - 1, x, e));
@@ -54,21 +88,20 @@ int delta_mix(struct tape *t, const struct layer *l, const struct layer_context 
 {
 	const struct model_config *m = &c->stage->cfg;
 	const struct delta_heads *h = &m->delta_heads;
-	struct tensor *qkv, *z, *rate, *beta, *o;
+	struct parts p;
+	struct tensor *o;
 	struct dev_ref seen = DEV_NONE, state = DEV_NONE;
 	if (c->kv) {
 		seen = DEV_REF(c->kv->kv, c->kv->at[c->index - c->stage->opt.first]);
 		state = DEV_REF(seen.buf, seen.off + seen_bytes(m, c->stage->opt.act));
 	}
-	TRY(make_qkv(t, l, c, a, seen, &qkv, e));
-	TRY(block_linear(t, l, c, LIN_DELTA_Z, a, NULL, &z, e));
-	TRY(block_linear(t, l, c, LIN_DELTA_B, a, NULL, &beta, e));
-	TRY(block_linear(t, l, c, LIN_DELTA_A, a, NULL, &rate, e));
-	TRY(op_delta_apply(t, qkv, rate, beta, l->delta[DELTA_DECAY], l->delta[DELTA_DT], h,
+	TRY(make_parts(t, l, c, a, &p, e));
+	TRY(convolve(t, l, c, p.qkv, seen, &p.qkv, e));
+	TRY(op_delta_apply(t, p.qkv, p.rate, p.beta, l->delta[DELTA_DECAY], l->delta[DELTA_DT], h,
 			   c->starts, c->nseq, state, &o, e));
 	TRY(op_rmsnorm_apply(t, o, l->delta[DELTA_NORM], h->dv, (float)m->norm_eps, 0, NULL, &o,
 			     e));
 	o->ndim = 2;
 	o->dim[1] = h->values * h->dv;
-	return op_swiglu_apply(t, z, o, o_p, e);
+	return op_swiglu_apply(t, p.z, o, o_p, e);
 }

@@ -44,6 +44,7 @@ static const char *const linear_names[LIN_COUNT] = {
 	"down_proj",    "in_proj_qkv",
 	"in_proj_z",    "in_proj_b",
 	"in_proj_a",    "out_proj",
+	"in_proj_qkvz", "in_proj_ba",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -74,7 +75,9 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "linear_attn.in_proj_z",
 						     "linear_attn.in_proj_b",
 						     "linear_attn.in_proj_a",
-						     "linear_attn.out_proj" };
+						     "linear_attn.out_proj",
+						     "linear_attn.in_proj_qkvz",
+						     "linear_attn.in_proj_ba" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -88,7 +91,9 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && dense
 	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense
 	       : l == LIN_DOWN                ? dense
-	       : l >= LIN_DELTA_QKV           ? c->delta_layers > 0
+	       : l == LIN_DELTA_OUT           ? c->delta_layers > 0
+	       : l > LIN_DELTA_OUT            ? c->delta_layers && c->delta_joined
+	       : l >= LIN_DELTA_QKV           ? c->delta_layers && !c->delta_joined
 	       : !c->experts                  ? false
 	       : l == LIN_SHARED_SCORE        ? c->shared && c->shared_gated
 	       : l >= LIN_SHARED_GATES        ? c->shared && !c->shared_gated
@@ -235,7 +240,9 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { wide, c->hidden },
 					     { values, c->hidden },
 					     { values, c->hidden },
-					     { c->hidden, wide } };
+					     { c->hidden, wide },
+					     { delta_width(&c->delta_heads) + wide, c->hidden },
+					     { 2 * values, c->hidden } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -388,7 +395,9 @@ int64_t model_attention_kept(const struct model_config *c)
 		      wide = c->delta_heads.values * c->delta_heads.dv,
 		      /* a gate: the product of q_proj, and its second half */
 		attention = 2 * (q + kv) + (c->attn_gate ? 4 * q : 0),
-		      linear = 3 * delta_width(&c->delta_heads) + 4 * wide;
+		      /* joined: the product, and q with k */
+		linear = 3 * delta_width(&c->delta_heads) + 4 * wide +
+			 (c->delta_joined ? 3 * delta_width(&c->delta_heads) : 0);
 	return ((c->layers - c->delta_layers) * attention + c->delta_layers * linear) / c->layers;
 }
 

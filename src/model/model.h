@@ -58,6 +58,8 @@ enum linear {
 	LIN_DELTA_B,
 	LIN_DELTA_A,
 	LIN_DELTA_OUT,
+	LIN_DELTA_QKVZ, /* as Qwen3-Next names them: those before LIN_DELTA_OUT in two matrices */
+	LIN_DELTA_BA,
 	LIN_COUNT
 };
 
@@ -127,6 +129,8 @@ struct model_config {
 	int64_t delta_layers, delta_conv;
 	uint8_t delta[MODEL_LAYERS_MOST];
 	struct delta_heads delta_heads;
+	/* q, k, v and z are one matrix, of each key head its part of all four; b and a another */
+	bool delta_joined;
 	double attn_cap, logit_cap;          /* soft caps on scores and logits; 0: none */
 	uint8_t no_rope[MODEL_LAYERS_MOST];  /* this layer does not rotate (SmolLM3) */
 	int64_t window;                      /* sliding window in tokens; 0: none */
