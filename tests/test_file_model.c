@@ -420,6 +420,7 @@ static void test_words_of_transformers(void **state)
 		{ "ernie4_5.gguf", "ernie4_5" },
 		{ "qwen3_5-gguf.gguf", "qwen3_5-gguf" },
 		{ "seed_oss.gguf", "seed_oss" },
+		{ "qwen3_5-moe-gguf.gguf", "qwen3_5-moe-gguf" },
 		{ "olmoe.gguf", "olmoe" },
 		{ "phi3.gguf", "phi3" },
 		{ "phi4-mini.gguf", "phi4-mini" },

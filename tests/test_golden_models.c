@@ -69,6 +69,8 @@ static const struct row {
 	{ "gemma2-gguf", "gemma2-gguf", true },
 	{ "qwen3_5-gguf", "qwen3_5-gguf", true },
 	{ "qwen3_5-gguf.gguf", "qwen3_5-gguf", true },
+	{ "qwen3_5-moe-gguf", "qwen3_5-moe-gguf", true },
+	{ "qwen3_5-moe-gguf.gguf", "qwen3_5-moe-gguf", true },
 	{ "gemma3-gguf", "gemma3-gguf", true },
 	{ "qwen3-moe", "qwen3-moe", false },
 	{ "olmoe", "olmoe", false },

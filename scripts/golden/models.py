@@ -99,6 +99,7 @@ GGUF = (
     "exaone4-gguf",
     "ernie4_5",
     "qwen3_5-gguf",
+    "qwen3_5-moe-gguf",
     "seed_oss",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
@@ -964,6 +965,7 @@ FAMILIES = {
     ),
 }
 FAMILIES["seed_oss"] = dict(
+    seed=1040,
     arch="seed_oss",
     store="BF16",
     config=dict(
@@ -986,6 +988,10 @@ FAMILIES["qwen3_5-gguf"]["config"] = dict(
     linear_key_head_dim=8,
     linear_value_head_dim=8,
     tie_word_embeddings=False,
+)
+FAMILIES["qwen3_5-moe-gguf"] = dict(FAMILIES["qwen3_5-moe"], grads=False, seed=1043)
+FAMILIES["qwen3_5-moe-gguf"]["config"] = dict(
+    FAMILIES["qwen3_5-moe"]["config"], linear_key_head_dim=8, linear_value_head_dim=8
 )
 CLASS = {
     **experts.CLASS,
@@ -1701,7 +1707,7 @@ def write_family_gguf(name, model, c):
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
     other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
-    other |= {"qwen3_5_text": "qwen35"}
+    other |= {"qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1709,7 +1715,8 @@ def write_family_gguf(name, model, c):
     w.add_block_count(c["num_hidden_layers"])
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
-    w.add_feed_forward_length(c["intermediate_size"])
+    if "intermediate_size" in c:
+        w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
     w.add_head_count_kv(c["num_key_value_heads"])
     w.add_layer_norm_rms_eps(c.get("rms_norm_eps", 1e-6))

@@ -35,6 +35,7 @@ SHAPE = dict(
 )
 GEMMA = dict(SHAPE, head_dim=16, hidden_activation="gelu_pytorch_tanh")
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]  # linear
 MIXTURE = dict(SHAPE, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2)
 MIXTURE["tie_word_embeddings"] = False
 LONG = dict(rope_type="longrope", short_factor=[1.1] * 6, long_factor=[2.5] * 6)
@@ -105,6 +106,14 @@ MODELS = {
         "Qwen3_5TextConfig",
         dict(SHAPE, num_hidden_layers=5, head_dim=32, linear_num_key_heads=2)
         | dict(linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16)
+        | dict(rope_parameters=dict(rope_type="default", rope_theta=1e6)),
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeTextConfig",
+        {k: v for k, v in MIXTURE.items() if k != "intermediate_size"}
+        | dict(num_hidden_layers=4, head_dim=32, linear_num_key_heads=2)
+        | dict(linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
+        | dict(moe_intermediate_size=32, shared_expert_intermediate_size=64)
         | dict(rope_parameters=dict(rope_type="default", rope_theta=1e6)),
     ),
     "glm4": (

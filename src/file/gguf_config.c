@@ -298,8 +298,10 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 /* Qwen2-MoE: the width of the expert that every token has is `ffn` where no key says it. */
 static int read_qwen2moe(const struct maker *m, int64_t ffn, struct err *e)
 {
-	TRY(read_integer(m, "expert_shared_feed_forward_length", false, 1, &ffn, e));
+	TRY(read_integer(m, "expert_shared_feed_forward_length", ffn < 1, 1, &ffn, e));
 	set_int(m, "shared_expert_intermediate_size", ffn);
+	if (m->arch->linear)
+		return 0;
 	json_object_set_new(m->o, "qkv_bias",
 			    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
 	return 0;
@@ -398,7 +400,7 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 	int64_t n = 0, used = 0, width = *ffn_p;
 	TRY(read_integer(m, "expert_count", true, 1, &n, e));
 	TRY(read_integer(m, "expert_used_count", true, 1, &used, e));
-	TRY(read_integer(m, "expert_feed_forward_length", false, 1, &width, e));
+	TRY(read_integer(m, "expert_feed_forward_length", width < 1, 1, &width, e));
 	if (n > GGUF_EXPERTS_MOST || used > n)
 		return err_set(e, ERR_INPUT,
 			       "%s: a token goes to %lld of %lld experts; at most all of them and "
@@ -457,7 +459,7 @@ static int make(const struct maker *m, struct err *e)
 			       m->g->path);
 	TRY(refuse_unknown(m, e));
 	TRY(read_integer(m, "embedding_length", true, 1, &hidden, e));
-	TRY(read_integer(m, "feed_forward_length", true, 1, &ffn, e));
+	TRY(read_integer(m, "feed_forward_length", !m->arch->no_mlp, 1, &ffn, e));
 	TRY(read_integer(m, "block_count", true, 1, &layers, e));
 	TRY(read_integer(m, "context_length", true, 1, &context, e));
 	TRY(read_integer(m, "attention.sliding_window", false, 0, &window, e));
@@ -469,7 +471,8 @@ static int make(const struct maker *m, struct err *e)
 		TRY(read_linear(m, e));
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
 	set_int(m, "hidden_size", hidden);
-	set_int(m, "intermediate_size", ffn);
+	if (ffn)
+		set_int(m, "intermediate_size", ffn);
 	layers -= json_integer_value(json_object_get(m->o, "num_nextn_predict_layers"));
 	if (layers < 1)
 		return err_set(e, ERR_INPUT, "%s: '%s.block_count' leaves no layer", m->g->path,

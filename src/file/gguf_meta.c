@@ -170,7 +170,8 @@ static int make(const struct gguf_maker *m, struct err *e)
 	int64_t hidden = 0, ffn = 0, heads = 0, kv = 0, context = 0;
 	double eps = s->arch->eps > 0 ? s->arch->eps : 1e-6;
 	TRY(json_need_int(m->c, m->where, "hidden_size", 1, INT32_MAX, &hidden, e));
-	TRY(json_need_int(m->c, m->where, "intermediate_size", 1, INT32_MAX, &ffn, e));
+	TRY((s->arch->no_mlp ? json_opt_int : json_need_int)(m->c, m->where, "intermediate_size", 1,
+							     INT32_MAX, &ffn, e));
 	TRY(json_need_int(m->c, m->where, "num_hidden_layers", 1, 100000, &s->layers, e));
 	TRY(json_need_int(m->c, m->where, "num_attention_heads", 1, 65536, &heads, e));
 	TRY(json_need_int(m->c, m->where, "max_position_embeddings", 1, INT32_MAX, &context, e));
@@ -194,7 +195,8 @@ static int make(const struct gguf_maker *m, struct err *e)
 	maker_u32(m, "context_length", context);
 	maker_u32(m, "embedding_length", hidden);
 	maker_u32(m, "block_count", s->layers);
-	maker_u32(m, "feed_forward_length", ffn);
+	if (ffn)
+		maker_u32(m, "feed_forward_length", ffn);
 	maker_u32(m, "attention.head_count", heads);
 	maker_u32(m, "attention.head_count_kv", kv);
 	maker_f32(m, "attention.layer_norm_rms_epsilon", eps);

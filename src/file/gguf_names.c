@@ -147,6 +147,18 @@ static const struct gguf_arch arch[] = {
 	  .linear = true,
 	  .head_dim = 256,
 	  .rotary = 0.25 },
+	{ .name = "qwen35moe",
+	  .model_type = "qwen3_5_moe_text",
+	  .architecture = "Qwen3_5MoeForCausalLM",
+	  .norms = GGUF_NORMS_OSS,
+	  .experts = GGUF_EXPERTS_QWEN2,
+	  .whole = true,
+	  .plus_one = true,
+	  .partial = true,
+	  .linear = true,
+	  .no_mlp = true,
+	  .head_dim = 256,
+	  .rotary = 0.25 },
 };
 
 enum {

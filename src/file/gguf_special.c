@@ -59,7 +59,7 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 		       struct err *e)
 {
 	const enum gguf_experts kind = m->s->arch->experts;
-	bool whole = kind != GGUF_EXPERTS_MLP && kind != GGUF_EXPERTS_QWEN2;
+	bool whole = m->s->arch->linear || (kind != GGUF_EXPERTS_MLP && kind != GGUF_EXPERTS_QWEN2);
 	TRY(json_opt_int(m->c, m->where, "num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_local_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "n_routed_experts", 1, GGUF_EXPERTS_MOST, &n, e));
@@ -73,7 +73,7 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 	maker_u32(m, "expert_count", n);
 	maker_u32(m, "expert_used_count", used);
 	if (wide) {
-		int64_t width = kind == GGUF_EXPERTS_MLP ? 768 : 1408;
+		int64_t width = m->s->arch->linear ? 512 : kind == GGUF_EXPERTS_MLP ? 768 : 1408;
 		TRY(json_opt_int(m->c, m->where, wide, 1, INT32_MAX, &width, e));
 		maker_u32(m, "expert_feed_forward_length", width);
 	}
@@ -151,6 +151,18 @@ static int special_qwen35(const struct gguf_maker *m, struct err *e)
 		buf_add(&m->p->b, sections, sizeof sections);
 	}
 	return put_interval(m, e);
+}
+
+static int special_qwen35moe(const struct gguf_maker *m, struct err *e)
+{
+	int64_t shared = 512;
+	TRY(json_opt_int(m->c, m->where, "shared_expert_intermediate_size", 1, INT32_MAX, &shared,
+			 e));
+	if (json_array_size(json_object_get(m->c, "mlp_only_layers")))
+		return no_place(m, "mlp_only_layers", e);
+	TRY(put_experts(m, "moe_intermediate_size", 256, 8, e));
+	maker_u32(m, "expert_shared_feed_forward_length", shared);
+	return special_qwen35(m, e);
 }
 
 /* Every layer has experts. */
@@ -434,7 +446,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
 		{ "glm4moe", special_glm4moe },   { "exaone4", special_exaone4 },
 		{ "ernie4_5", special_ernie },    { "qwen35", special_qwen35 },
-		{ "seed_oss", special_seed },
+		{ "seed_oss", special_seed },     { "qwen35moe", special_qwen35moe },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
