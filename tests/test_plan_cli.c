@@ -276,7 +276,7 @@ static void test_wrong(void **state)
 	wrong("--profile " ZORSE " --price a6000=1,l4=1,p40=1,t4=9 --compare-with t4", 2,
 	      "that buys none");
 	wrong("--profile " ZORSE " --planner manual", 2, "--plan FILE");
-	wrong("--profile " ZORSE " --plan " ZORSE, 1, "stages");
+	wrong("--profile " ZORSE " --plan " ZORSE, 1, "a plan was expected");
 	wrong("--profile " ZORSE " --reserve 22.4 --without a6000-0", 2, "GiB more");
 }
 

@@ -230,10 +230,13 @@ static void test_model_file(void **state)
 	profile_release(&q);
 	/* of a folder with a model for pictures the language model; its layers' backward pass needs
 	 * states of linear attention */
+	struct buf notes = BUF_INIT;
 	good("base_model: tests/golden/models/qwen3_5-vision\n"
 	     "sequence_len: 100\n"
 	     "devices: [{card: l4, host: a}]\n",
-	     &p, NULL);
+	     &p, &notes);
+	assert_non_null(strstr(notes.p, "linear attention: its time on a card"));
+	buf_release(&notes);
 	const struct dev_delta delta = { 100, 1, 6, 12, 10 };
 	const struct curve *most = &p.device[0].activation_gib, *kept = &p.device[0].kept_gib;
 	assert_true(p.layers == 5 && p.hidden == 48);

@@ -311,6 +311,18 @@ static int add_devices(const struct description *d, const struct model_config *c
 	return 0;
 }
 
+/* A card goes through linear attention token by token (docs/kernels.md), and none was measured. */
+static void say_linear(const struct description *d, struct buf *notes)
+{
+	for (size_t i = 0; i < d->devices; i++)
+		if (!is_cpu(&d->device[i])) {
+			buf_adds(notes,
+				 "linear attention: its time on a card was never measured and is "
+				 "not counted; steps take longer than predicted\n");
+			return;
+		}
+}
+
 /* ---- links ---- */
 
 /* "10 Gbit/s": in GB/s. */
@@ -458,6 +470,8 @@ static int make(struct description *d, struct profile *p, struct buf *notes, str
 		rc = describe_model(d, p, c, e);
 	if (rc >= 0)
 		rc = add_devices(d, c, p, notes, e);
+	if (rc >= 0 && notes && c->delta_layers)
+		say_linear(d, notes);
 	if (rc >= 0)
 		rc = add_links(d, p, e);
 	if (rc >= 0)
