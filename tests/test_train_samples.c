@@ -15,7 +15,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -152,6 +154,29 @@ static void what_generate_says(void **state)
 }
 
 /* Over processes, and from the folder. */
+/* A model whose scores are not finite says nothing; with a temperature nothing was drawn from
+ * them, and what lies before `order` was taken for a token. */
+static void not_finite(void **state)
+{
+	(void)state;
+	const struct sampling s[] = { { 0, 1, 0, 1 }, { 0.8, 1, 0, 1 }, { 0.8, 0.9, 3, 1 } };
+	float *logits = malloc(8 * sizeof *logits);
+	int32_t *order = malloc(8 * sizeof *order);
+	static const float odd[] = { NAN, INFINITY, -INFINITY };
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		for (size_t k = 0; k < 4; k++) {
+			for (int j = 0; j < 8; j++)
+				logits[j] = k == 2 ? -INFINITY : (float)j;
+			logits[k == 1 ? 5 : 0] = k < 3 ? odd[k] : -INFINITY;
+			const int32_t id = sample_token(logits, 8, &s[i], 3, order);
+			if (k < 3)
+				assert_int_equal(id, -1);
+			else /* one that is never drawn */
+				assert_in_range(id, 1, 7);
+		}
+	free(logits), free(order);
+}
+
 static void the_same_from_two_workers(void **state)
 {
 	(void)state;
@@ -190,6 +215,36 @@ static void the_same_from_two_workers(void **state)
 	tiny_remove(&s.t);
 }
 
+/* A prompt with a token whose scores are NaN is left out, in one process and by workers; the run
+ * succeeds. `generate` says so. */
+static void left_out(void **state)
+{
+	(void)state;
+	static const char extra[] = "sample_prompts: ['a ~', 'a, b']\nsample_max_tokens: 9\n"
+				    "sample_temperature: 0.8\n";
+	struct site s;
+	size_t n;
+	site_make(&s);
+	tiny_poison(&s.t, '~', NAN);
+	site_configuration(&s, "one", 0, extra);
+	site_configuration(&s, "two", 2, extra);
+	for (int i = 0; i < 2; i++) {
+		struct process p = site_start(&s, "train", i ? "two.yaml" : "one.yaml", NULL);
+		must_succeed(&p);
+		assert_true(says(&p, "after 'a ~' the model's scores are not finite"));
+		assert_true(says(&p, "sample after step 6: a, b -> "));
+		char *text = tiny_read(&s.t, i ? "two/samples.jsonl" : "one/samples.jsonl", &n);
+		assert_null(strchr(text, '~'));
+		mem_free(text);
+	}
+	char model[300];
+	snprintf(model, sizeof model, "%s/model", s.t.dir);
+	struct process p = site_start(&s, "generate", model, "--raw", "--prompt", "a ~",
+				      "--temperature", "0.8", NULL);
+	must_fail(&p, 1, "scores of token 4 are not finite");
+	tiny_remove(&s.t);
+}
+
 /* Lines behind a step go, and one that was cut off; where there is none the file is not written. */
 static void going_back(void **state)
 {
@@ -224,8 +279,8 @@ int main(int argc, char **argv)
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_generate_says),
-		cmocka_unit_test(the_same_from_two_workers),
+		cmocka_unit_test(what_generate_says), cmocka_unit_test(not_finite),
+		cmocka_unit_test(left_out),           cmocka_unit_test(the_same_from_two_workers),
 		cmocka_unit_test(going_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,7 @@ struct clock_message {
 	int64_t heard, said;
 };
 /* TOKEN, of one microbatch of a sampling round. */
+enum { TOKEN_NONE = INT32_MAX }; /* the scores are not finite */
 int token_write(int32_t id, void *out, size_t cap, size_t *n_p, struct err *e);
 int token_read(const void *p, size_t n, int32_t *id_p, struct err *e);
 int clock_write(const struct clock_message *m, void *out, size_t cap, size_t *n_p, struct err *e);

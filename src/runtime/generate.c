@@ -28,9 +28,14 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 		     int32_t *order)
 {
 	int32_t best = 0;
-	for (int64_t i = 1; i < v; i++)
+	for (int64_t i = 0; i < v; i++) {
+		if (isnan(logits[i]))
+			return -1;
 		if (logits[i] > logits[best])
 			best = (int32_t)i;
+	}
+	if (!isfinite(logits[best]))
+		return -1;
 	if (!(s->temperature > 0))
 		return best;
 	/* probabilities relative to the likeliest; those below exp(-20) of it are left out, so that
@@ -140,6 +145,13 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	st.prompt_seconds = clock_seconds(ready - began);
 	while (st.generated < most - (int64_t)n) {
 		int32_t id = sample_token(kv.logits, r->cfg.vocab, s, (uint64_t)kv.len, order);
+		if (id < 0) {
+			rc = err_set(e, ERR_INPUT,
+				     "the model's scores of token %lld are not finite: its weights "
+				     "are not, or they are too large for compute_dtype",
+				     (long long)kv.len + 1);
+			goto out;
+		}
 		if (is_stop(id, stop, nstop)) {
 			st.stopped = true;
 			break;

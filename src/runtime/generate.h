@@ -13,9 +13,9 @@ struct sampling {
 	uint64_t seed;
 };
 
-/* The token drawn from logits (v of them, overwritten) at position `at`: a pure function of
- * its arguments. `order` is scratch for v numbers. Holtzman et al. 2020 (top-p), Fan et al.
- * 2018 (top-k). */
+/* The token drawn from logits (v of them) at position `at`: a pure function of its arguments; -1
+ * where one is NaN or the largest infinite. `order` is scratch for v numbers. Holtzman et al. 2020
+ * (top-p), Fan et al. 2018 (top-k). */
 int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_t at,
 		     int32_t *order);
 

@@ -163,7 +163,7 @@ static int take_token(struct rounds *p, const struct session_event *ev, struct e
 	if (p->have_token)
 		return twice(p, ev, e);
 	TRY(token_read(ev->f.payload, ev->f.size, &p->token, e));
-	if (p->token >= vocab)
+	if (p->token >= vocab && p->token != TOKEN_NONE)
 		return err_set(e, ERR_PROTOCOL, "TOKEN: %d of a vocabulary of %lld", p->token,
 			       (long long)vocab);
 	p->have_token = true;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/open.h"
 #include "file/lines.h"
+#include "proto/protocol.h"
 #include "runtime/generate.h"
 
 #include <errno.h>
@@ -97,6 +98,12 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 	while (ids->n < most && !stopped && !(s->stop && *s->stop)) {
 		int32_t id;
 		TRY(s->next(s->ctx, ids->id, ids->n, &id, e));
+		if (id == TOKEN_NONE) { /* no error either: the loss says what becomes of the run */
+			log_warn("sample_prompts: after '%.60s' the model's scores are not finite: "
+				 "it is left out",
+				 prompt);
+			return 0;
+		}
 		stopped = is_stop(j, id);
 		if (!stopped)
 			TRY(tokens_add(ids, id, e));

@@ -236,7 +236,7 @@ int worker_send_token(struct worker *w, const struct instr *i, struct slot *sl, 
 		return err_nomem(e, v * 8ull, "logits");
 	TRY(stage_logits(sl, w->logits, e));
 	int32_t id = sample_token(w->logits, (int64_t)v, &s, h->n, w->order);
-	TRY(token_write(id, w->orders.payload, ORDERS_PAYLOAD, &n, e));
+	TRY(token_write(id < 0 ? TOKEN_NONE : id, w->orders.payload, ORDERS_PAYLOAD, &n, e));
 	return orders_say(&w->orders, FRAME_TOKEN, (uint32_t)i->microbatch, w->orders.payload, n,
 			  e);
 }
