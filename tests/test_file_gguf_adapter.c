@@ -91,8 +91,10 @@ static void test_adapter(void **state)
 		}
 	}
 	gguf_close(&g);
+	free((char *)pair[1].module);
 	pair[1].module = "model.layers.99.mlp.down_proj";
 	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
+	free((char *)pair[0].module);
 	for (int i = 0; i < 4; i++)
 		free(v[i]);
 	model_file_close(b);

@@ -53,7 +53,9 @@ static int render(GVC_t *gvc, const char *dot, const char *format, struct buf *o
 		buf_add(out, data, n);
 	if (data)
 		gvFreeRenderData(data);
-	gvFreeLayout(gvc, g);
+	/* No gvFreeLayout(): after labelled edges between nodes of one rank Graphviz 2.42 and 2.43
+	 * free such a rank's array twice (make_vn_slot() moves `v`, and `av` stays). What a layout
+	 * has taken, some 100 KiB, stays until the process ends. */
 	agclose(g);
 	return rc < 0 ? rc : buf_ok(out, e);
 }
