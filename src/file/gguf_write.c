@@ -342,8 +342,8 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	return write_bytes(w, w->bytes.p, size, e);
 }
 
-/* Numbers that are read at once and written in the order of the file: whole heads where rows are
- * interleaved, one block where blocks are dealt out. */
+/* Rows that are read at once and written in the order of the file: whole heads where rows are
+ * interleaved, at most one block where blocks are dealt out. */
 static int64_t rows_at_once(const struct plan_tensor *p, int64_t from)
 {
 	const struct gguf_layout *l = &p->layout;
