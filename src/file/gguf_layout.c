@@ -160,17 +160,23 @@ int64_t gguf_layout_run(const struct gguf_layout *l, int64_t row, int64_t rows)
 void gguf_columns_of_hf(const struct gguf_layout *l, const float *x, float *y, int64_t n,
 			int64_t columns)
 {
-	for (int64_t i = 0; i < n; i++)
-		for (int64_t c = 0; c < columns; c++)
-			y[i * columns + dealt(&l->columns, c)] = x[i * columns + c];
+	for (int64_t c = 0, some; c < columns; c += some) {
+		const int64_t to = dealt(&l->columns, c);
+		some = c < l->columns.first ? l->columns.first - c : l->columns.width;
+		for (int64_t i = 0; i < n; i++)
+			memcpy(y + i * columns + to, x + i * columns + c, (size_t)some * 4);
+	}
 }
 
 void hf_columns_of_gguf(const struct gguf_layout *l, const float *x, float *y, int64_t n,
 			int64_t columns)
 {
-	for (int64_t i = 0; i < n; i++)
-		for (int64_t c = 0; c < columns; c++)
-			y[i * columns + c] = x[i * columns + dealt(&l->columns, c)];
+	for (int64_t c = 0, some; c < columns; c += some) {
+		const int64_t from = dealt(&l->columns, c);
+		some = c < l->columns.first ? l->columns.first - c : l->columns.width;
+		for (int64_t i = 0; i < n; i++)
+			memcpy(y + i * columns + c, x + i * columns + from, (size_t)some * 4);
+	}
 }
 
 void gguf_numbers_of_hf(const struct gguf_layout *l, float *x, uint64_t n)

@@ -29,6 +29,19 @@ int mixture_read(const json_t *j, const char *where, const char *count, int64_t 
 	return 0;
 }
 
+int mixture_read_widths(const json_t *j, const char *where, int64_t width, int64_t shared,
+			struct model_config *c, struct err *e)
+{
+	c->intermediate = width;
+	c->shared = shared;
+	c->shared_gated = shared > 0;
+	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
+	if (shared)
+		TRY(json_opt_int(j, where, "shared_expert_intermediate_size", 1, 1 << 22,
+				 &c->shared, e));
+	return json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e);
+}
+
 void mixture_set_dense(struct model_config *c, int64_t i, int64_t width)
 {
 	c->dense_layers += !c->dense[i];

@@ -14,6 +14,11 @@ int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct
 /* Layer `i` has an MLP of `width` numbers. */
 void mixture_set_dense(struct model_config *c, int64_t i, int64_t width);
 
+/* moe_intermediate_size; if `shared` is not 0, shared_expert_intermediate_size of an expert that
+ * every token has, times the sigmoid of a logit; norm_topk_prob. `width`, `shared` and
+ * c->experts_whole are what missing ones mean. */
+int mixture_read_widths(const json_t *j, const char *where, int64_t width, int64_t shared,
+			struct model_config *c, struct err *e);
 /* num_experts or num_local_experts (`count` is the model's own word), num_experts_per_tok,
  * router_aux_loss_coef, output_router_logits; and what missing ones mean. */
 int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,

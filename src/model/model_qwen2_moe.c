@@ -13,12 +13,7 @@ static int read_qwen2_moe(const json_t *j, const char *where, struct model_confi
 	c->qkv_bias = true;
 	TRY(json_opt_bool(j, where, "qkv_bias", &c->qkv_bias, e));
 	TRY(mixture_read_dense(j, where, c->intermediate, c, e));
-	c->intermediate = 1408;
-	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
-	c->shared = 5632;
-	c->shared_gated = true;
-	TRY(json_opt_int(j, where, "shared_expert_intermediate_size", 1, 1 << 22, &c->shared, e));
-	TRY(json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e));
+	TRY(mixture_read_widths(j, where, 1408, 5632, c, e));
 	TRY(mixture_read(j, where, "num_experts", 60, 4, 0.001, c, e));
 	TRY(json_opt_bool(j, where, "use_sliding_window", &window, e));
 	/* here transformers gives a window to every other layer below max_window_layers */

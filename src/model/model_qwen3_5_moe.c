@@ -11,14 +11,10 @@
 static int read_qwen3_5_moe(const json_t *j, const char *where, struct model_config *c,
 			    struct err *e)
 {
-	bool whole = true;
 	TRY(qwen3_5_read(j, where, c, e));
-	c->intermediate = c->shared = 512;
-	c->shared_gated = c->experts_whole = true;
-	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
-	TRY(json_opt_int(j, where, "shared_expert_intermediate_size", 1, 1 << 22, &c->shared, e));
-	TRY(json_opt_bool(j, where, "norm_topk_prob", &whole, e));
-	if (!whole)
+	c->experts_whole = true;
+	TRY(mixture_read_widths(j, where, 512, 512, c, e));
+	if (!c->experts_whole)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'norm_topk_prob' is false; only true is supported", where);
 	if (json_array_size(json_object_get(j, "mlp_only_layers")))

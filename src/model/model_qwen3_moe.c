@@ -12,9 +12,7 @@ static int read_qwen3_moe(const json_t *j, const char *where, struct model_confi
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	c->o_bias = c->qkv_bias;
 	TRY(mixture_read_dense(j, where, c->intermediate, c, e));
-	c->intermediate = 768;
-	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
-	TRY(json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e));
+	TRY(mixture_read_widths(j, where, 768, 0, c, e));
 	TRY(mixture_read(j, where, "num_experts", 128, 8, 0.001, c, e));
 	return qwen_read_window(j, where, c, e);
 }

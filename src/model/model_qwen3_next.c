@@ -13,11 +13,8 @@ static int read_qwen3_next(const json_t *j, const char *where, struct model_conf
 	TRY(qwen3_5_read(j, where, c, e));
 	TRY(mixture_read_dense(j, where, c->intermediate, c, e));
 	c->delta_joined = true;
-	c->intermediate = c->shared = 512;
-	c->shared_gated = c->experts_whole = true;
-	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
-	TRY(json_opt_int(j, where, "shared_expert_intermediate_size", 1, 1 << 22, &c->shared, e));
-	TRY(json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e));
+	c->experts_whole = true;
+	TRY(mixture_read_widths(j, where, 512, 512, c, e));
 	return mixture_read(j, where, "num_experts", 512, 10, 0.001, c, e);
 }
 
