@@ -5,6 +5,7 @@
 #include "support/api.h"
 
 #include "base/mem.h"
+#include "support/ports.h"
 #include "support/scratch.h"
 
 #include <fcntl.h>
@@ -283,6 +284,7 @@ static const char *hs_bin(void)
 static void in_processes(const char *const *set, size_t sets, const char *plan, const char *what)
 {
 	const char *file = scratch("cluster.yaml");
+	const int port = ports_claim();
 	struct kept one = { 0 }, more = { 0 };
 	hs_error e;
 	hs_model *m;
@@ -294,12 +296,12 @@ static void in_processes(const char *const *set, size_t sets, const char *plan, 
 	train(set, sets, NULL, 0, NULL, &one);
 	scratch_text(file,
 		     "compute_dtype: float32\nwire_dtype: float32\nprofile: none\n"
-		     "coordinator: {ip: 127.0.0.1, port: 46870, device: none}\n"
-		     "workers:\n- {id: a, ip: 127.0.0.1, port: 46871, device: cpu}\n"
-		     "- {id: b, ip: 127.0.0.1, port: 46872, device: cpu}\n"
-		     "- {id: c, ip: 127.0.0.1, port: 46873, device: cpu}\n"
+		     "coordinator: {ip: 127.0.0.1, port: %d, device: none}\n"
+		     "workers:\n- {id: a, ip: 127.0.0.1, port: %d, device: cpu}\n"
+		     "- {id: b, ip: 127.0.0.1, port: %d, device: cpu}\n"
+		     "- {id: c, ip: 127.0.0.1, port: %d, device: cpu}\n"
 		     "shard: optimizer\n%s\n",
-		     plan);
+		     port, port + 1, port + 2, port + 3, plan);
 	d.count = 100;
 	d.held = 20;
 	d.get = small_sample;

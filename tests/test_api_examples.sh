@@ -141,9 +141,9 @@ check "block learns"
 last=$(sed -n 's/^last loss //p' "$tmp/out")
 cat >"$tmp/two.yaml" <<END
 {compute_dtype: float32, wire_dtype: float32, profile: none, output_dir: $tmp/two,
-coordinator: {ip: 127.0.0.1, port: 46880, device: none},
-workers: [{id: a, ip: 127.0.0.1, port: 46881, device: cpu},
-  {id: b, ip: 127.0.0.1, port: 46882, device: cpu}]}
+coordinator: {ip: 127.0.0.1, port: 23880, device: none},
+workers: [{id: a, ip: 127.0.0.1, port: 23881, device: cpu},
+  {id: b, ip: 127.0.0.1, port: 23882, device: cpu}]}
 END
 run "$tmp/block" "$tmp/two.yaml" "$hs" "$tmp/bend.so"
 [ -n "$last" ] && [ "$(sed -n 's/^last loss //p' "$tmp/out")" = "$last" ]
@@ -191,9 +191,9 @@ for plan in "[{id: [a, b], share: [1, 1], state_share: [0.4, 0.6], start: 0, end
 	"[{id: a, start: 0, end: 3}, {id: b, start: 3, end: 5}]"; do
 	cat >"$tmp/four.yaml" <<END
 {compute_dtype: float32, wire_dtype: float32, profile: none, shard: optimizer,
-coordinator: {ip: 127.0.0.1, port: 46885, device: none}, shard_plan: $plan,
-workers: [{id: a, ip: 127.0.0.1, port: 46886, device: cpu},
-  {id: b, ip: 127.0.0.1, port: 46887, device: cpu}]}
+coordinator: {ip: 127.0.0.1, port: 23885, device: none}, shard_plan: $plan,
+workers: [{id: a, ip: 127.0.0.1, port: 23886, device: cpu},
+  {id: b, ip: 127.0.0.1, port: 23887, device: cpu}]}
 END
 	run "$tmp/optimizer" "$tmp/four.yaml" "$hs" "$tmp/signum.so"
 	[ -n "$last" ] && [ "$(sed -n 's/^last loss //p' "$tmp/out")" = "$last" ]
