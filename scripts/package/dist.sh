@@ -3,7 +3,8 @@
 # Makes the tarball of one architecture: the program with all libraries but glibc's, licences of
 # each, manual pages. Runs on any Linux with glibc 2.28 or later. The libraries are Debian's
 # packages of this machine's release; for another architecture they are unpacked into a folder of
-# their own, and the program is compiled with Debian's cross compiler.
+# their own, the program is compiled with Debian's cross compiler, and its manual pages are written
+# by it under qemu.
 #   scripts/package/dist.sh ARCH OUT VERSION      ARCH: x86_64, aarch64
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -24,7 +25,7 @@ packages="$(grep -o '[a-z]*lib[a-z0-9.-]*-dev' scripts/install-deps.sh | grep -v
 
 # ---- the libraries of another architecture ----
 if [ "$deb" != "$here" ]; then
-	scripts/install-deps.sh "gcc-$(echo $arch | tr _ -)-linux-gnu"
+	scripts/install-deps.sh "gcc-$(echo $arch | tr _ -)-linux-gnu" qemu-user-static
 	sum=$(echo "$packages" | cat - /etc/os-release | sha256sum | cut -c1-12)
 	root=$cache/sysroot-$deb-$sum
 	cc="$triple-gcc --sysroot=$root"
