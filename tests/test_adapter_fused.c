@@ -112,6 +112,66 @@ static void what_peft_saved(void **state)
 	}
 }
 
+/* Pairs on what every token has, of an MLP and of a shared expert, become parameters as the experts
+ * are: PEFT 0.21 takes `gate_proj` as a target for a name of experts and leaves such modules out
+ * (the logits of glm4-moe were 1.66 off). */
+static void dense_ones_are_parameters(void **state)
+{
+	(void)state;
+	static const char *const module[] = { "model.layers.0.mlp.down_proj",
+					      "model.layers.1.mlp.shared_experts.gate_proj" };
+	static const char *const key[] = { "mlp.down_proj.weight",
+					   "shared_experts.gate_proj.weight" };
+	struct model_config *c = mem_zalloc(sizeof *c);
+	char dir[] = "/tmp/adapter-XXXXXX";
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad, again;
+	struct err e = { 0 };
+	golden_model_config(GOLDEN "models/glm4-moe", c);
+	must(adapter_read(GOLDEN "peft-parameters/glm4-moe", c, &a, &ad, &e), &e);
+	struct peft_pair *pair = arena_alloc(&a, (ad.npair + 2) * sizeof *pair);
+	assert_non_null(pair);
+	memcpy(pair, ad.pair, ad.npair * sizeof *pair);
+	for (int i = 0; i < 2; i++) {
+		struct peft_pair *p = &pair[ad.npair];
+		*p = (struct peft_pair){ .module = module[i],
+					 .in = i ? c->hidden : c->dense_width,
+					 .out = i ? c->shared : c->hidden,
+					 .r = 2,
+					 .scale = 0.5 };
+		float *x = arena_alloc(&a, (size_t)(2 * (p->in + p->out)) * sizeof *x);
+		assert_non_null(x);
+		for (int64_t k = 0; k < 2 * (p->in + p->out); k++)
+			x[k] = (float)k;
+		p->a = x;
+		p->b = x + 2 * p->in;
+		ad.npair++;
+	}
+	ad.pair = pair;
+	must(adapter_fuse(&ad, c, &a, &again, &e), &e);
+	for (int i = 0; i < 2; i++) {
+		size_t found = 0;
+		for (size_t k = 0; k < again.cfg.nparameter; k++)
+			found += !strcmp(again.cfg.parameter[k], key[i]);
+		assert_int_equal(found, 1);
+	}
+	for (size_t k = 0; k < again.cfg.ntarget; k++)
+		assert_null(strstr(again.cfg.target[k], "gate_proj"));
+	assert_non_null(mkdtemp(dir));
+	must(peft_write(dir, &again, &e), &e);
+	must(adapter_read(dir, c, &a, &again, &e), &e);
+	for (int i = 0; i < 2; i++) {
+		const struct peft_pair *p = &ad.pair[ad.npair - 2 + (size_t)i],
+				       *q = pair_of(&again, module[i]);
+		assert_true(q->r == 2 && fabs(q->scale - 0.5) < 1e-12);
+		assert_memory_equal(p->a, q->a, (size_t)(2 * p->in) * 4);
+		assert_memory_equal(p->b, q->b, (size_t)(2 * p->out) * 4);
+	}
+	must(dir_remove(dir, &e), &e);
+	arena_release(&a);
+	mem_free(c);
+}
+
 static void does_not_fit(void **state)
 {
 	(void)state;
@@ -141,6 +201,7 @@ static void does_not_fit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(what_peft_saved),
+					    cmocka_unit_test(dense_ones_are_parameters),
 					    cmocka_unit_test(does_not_fit) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,6 +327,22 @@ static bool is_of_experts(const struct model_config *c, const char *module, bool
 	return false;
 }
 
+/* Gate and up, down, a router; gate, up and down of an MLP and of a shared expert. */
+enum { PARAMETERS = 9 };
+
+/* `key` is a parameter with the rank and the scale of p. */
+static void add_parameter(struct peft_config *c, const char *key, const struct peft_pair *p)
+{
+	for (size_t i = 0; i < c->nparameter; i++)
+		if (!strcmp(c->parameter[i], key))
+			return;
+	c->parameter[c->nparameter++] = key;
+	c->rank[c->nrank++] = (struct peft_number){ key, (double)p->r };
+	c->alphas[c->nalpha++] =
+		(struct peft_number){ key,
+				      p->scale * (c->rslora ? sqrt((double)p->r) : (double)p->r) };
+}
+
 /* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`. */
 static int add_router(const struct together *t, const struct peft_pair *p, struct err *e)
 {
@@ -341,15 +357,40 @@ static int add_router(const struct together *t, const struct peft_pair *p, struc
 	to->module = arena_strdup(t->a, name);
 	if (!to->module)
 		return err_nomem(e, sizeof name, "a name");
-	for (size_t i = 0; i < c->nparameter; i++)
-		if (c->parameter[i] == key[oss])
-			return 0;
-	c->parameter[c->nparameter++] = key[oss];
-	c->rank[c->nrank++] = (struct peft_number){ key[oss], (double)p->r };
-	c->alphas[c->nalpha++] =
-		(struct peft_number){ key[oss],
-				      p->scale * (c->rslora ? sqrt((double)p->r) : (double)p->r) };
+	add_parameter(c, key[oss], p);
 	return 0;
+}
+
+/* An MLP for all tokens: `mlp.gate_proj.weight`, `shared_expert.gate_proj.weight`. As targets PEFT
+ * 0.21 takes these names for those of experts, and then leaves such modules out. */
+static int add_dense(const struct together *t, const struct peft_pair *p, struct err *e)
+{
+	static const char *const last[] = { ".gate_proj", ".up_proj", ".down_proj" };
+	for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+		const char *at = strstr(p->module, last[i]);
+		if (!at || at[strlen(last[i])])
+			continue;
+		while (at > p->module && at[-1] != '.')
+			at--;
+		const size_t bytes = strlen(at) + sizeof ".weight";
+		char *key = arena_alloc(t->a, bytes);
+		if (!key)
+			return err_nomem(e, bytes, "a name");
+		snprintf(key, bytes, "%s.weight", at);
+		add_parameter(&t->out->cfg, key, p);
+	}
+	return 0;
+}
+
+static bool is_parameter(const struct peft_config *c, const char *module)
+{
+	for (size_t i = 0; i < c->nparameter; i++) {
+		const size_t n = strlen(c->parameter[i]) - strlen(".weight"), m = strlen(module);
+		if (m > n && module[m - n - 1] == '.' &&
+		    !strncmp(module + m - n, c->parameter[i], n))
+			return true;
+	}
+	return false;
 }
 
 /* The names of the modules that keep their pairs. */
@@ -361,8 +402,7 @@ static void keep_targets(const struct together *t)
 		const struct peft_pair *p = &t->out->pair[i];
 		const char *last = strrchr(p->module, '.');
 		last = last ? last + 1 : p->module;
-		bool known =
-			p->fused || is_of_experts(t->c, p->module, true) || !strcmp(last, "gate");
+		bool known = p->fused || is_parameter(c, p->module);
 		for (size_t k = 0; k < c->ntarget; k++)
 			known |= !strcmp(c->target[k], last);
 		if (!known)
@@ -387,9 +427,9 @@ int adapter_fuse(const struct peft_adapter *ad, const struct model_config *c, st
 	out->npair = 0;
 	out->pair = arena_alloc(a, (ad->npair + 1) * sizeof *out->pair);
 	out->cfg.target = arena_alloc(a, (ad->npair + 1) * sizeof *out->cfg.target);
-	out->cfg.rank = arena_alloc(a, (ad->cfg.nrank + 3) * sizeof *out->cfg.rank);
-	out->cfg.alphas = arena_alloc(a, (ad->cfg.nalpha + 3) * sizeof *out->cfg.alphas);
-	out->cfg.parameter = arena_alloc(a, 3 * sizeof *out->cfg.parameter);
+	out->cfg.rank = arena_alloc(a, (ad->cfg.nrank + PARAMETERS) * sizeof *out->cfg.rank);
+	out->cfg.alphas = arena_alloc(a, (ad->cfg.nalpha + PARAMETERS) * sizeof *out->cfg.alphas);
+	out->cfg.parameter = arena_alloc(a, PARAMETERS * sizeof *out->cfg.parameter);
 	if (!out->pair || !out->cfg.target || !out->cfg.rank || !out->cfg.alphas ||
 	    !out->cfg.parameter)
 		return err_nomem(e, ad->npair * sizeof *out->pair, "an adapter");
@@ -411,6 +451,9 @@ int adapter_fuse(const struct peft_adapter *ad, const struct model_config *c, st
 	}
 	if (!out->cfg.nparameter)
 		return err_set(e, ERR_USAGE, "the adapter has no pair on experts or routers");
+	for (size_t i = 0; i < out->npair; i++)
+		if (!out->pair[i].fused)
+			TRY(add_dense(&t, &out->pair[i], e));
 	keep_targets(&t);
 	for (size_t i = 0; i < ad->cfg.nrank; i++)
 		add_number(out->cfg.rank, &out->cfg.nrank, &ad->cfg.rank[i]);
