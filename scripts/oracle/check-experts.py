@@ -56,6 +56,13 @@ MODELS = {
         dict(moe_intermediate_size=32, head_dim=16, n_routed_experts=6, num_hidden_layers=3),
     ),
 }
+# Further parameters: what every token has.
+EVERY = {
+    "qwen2_moe": ["shared_expert.gate_proj.weight", "shared_expert.down_proj.weight"],
+    "qwen3_5_moe": ["shared_expert.up_proj.weight", "shared_expert.down_proj.weight"],
+    "qwen3_next": ["shared_expert.gate_proj.weight", "shared_expert.up_proj.weight"],
+    "glm4_moe": ["shared_experts.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"],
+}
 
 
 def run(*argv):
@@ -93,6 +100,7 @@ def main():
                         "mlp.experts.gate_up_proj",
                         "mlp.experts.down_proj",
                         router,
+                        *EVERY.get(name, []),
                     ],
                 ),
             )

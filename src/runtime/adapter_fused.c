@@ -385,8 +385,9 @@ static int add_dense(const struct together *t, const struct peft_pair *p, struct
 static bool is_parameter(const struct peft_config *c, const char *module)
 {
 	for (size_t i = 0; i < c->nparameter; i++) {
-		const size_t n = strlen(c->parameter[i]) - strlen(".weight"), m = strlen(module);
-		if (m > n && module[m - n - 1] == '.' &&
+		const char *end = strstr(c->parameter[i], ".weight");
+		const size_t n = end ? (size_t)(end - c->parameter[i]) : 0, m = strlen(module);
+		if (n && m > n && module[m - n - 1] == '.' &&
 		    !strncmp(module + m - n, c->parameter[i], n))
 			return true;
 	}
