@@ -257,6 +257,19 @@ static int ranks(const struct together *t, const struct parts *q, int64_t layer,
 	return 0;
 }
 
+/* `key` is a parameter with the rank and the scale of p. */
+static void add_parameter(struct peft_config *c, const char *key, const struct peft_pair *p)
+{
+	for (size_t i = 0; i < c->nparameter; i++)
+		if (!strcmp(c->parameter[i], key))
+			return;
+	c->parameter[c->nparameter++] = key;
+	c->rank[c->nrank++] = (struct peft_number){ key, (double)p->r };
+	c->alphas[c->nalpha++] =
+		(struct peft_number){ key,
+				      p->scale * (c->rslora ? sqrt((double)p->r) : (double)p->r) };
+}
+
 static int fuse(const struct together *t, int64_t layer, bool of_down, bool nested, struct err *e)
 {
 	const struct parts q = parts_of(t->c, of_down);
@@ -297,15 +310,8 @@ static int fuse(const struct together *t, int64_t layer, bool of_down, bool nest
 							    .fused = true,
 							    .a = a,
 							    .b = b };
-	struct peft_config *c = &t->out->cfg;
-	const char *key = of_down ? down : gate_up;
-	for (size_t i = 0; i < c->nparameter; i++)
-		if (c->parameter[i] == key)
-			return 0;
-	c->parameter[c->nparameter++] = key;
-	c->rank[c->nrank++] = (struct peft_number){ key, (double)k };
-	c->alphas[c->nalpha++] =
-		(struct peft_number){ key, scale * (c->rslora ? sqrt((double)k) : (double)k) };
+	add_parameter(&t->out->cfg, of_down ? down : gate_up,
+		      &(struct peft_pair){ .r = (int)k, .scale = scale });
 	return 0;
 }
 
@@ -330,19 +336,6 @@ static bool is_of_experts(const struct model_config *c, const char *module, bool
 /* Gate and up, down, a router; gate, up and down of an MLP and of a shared expert. */
 enum { PARAMETERS = 9 };
 
-/* `key` is a parameter with the rank and the scale of p. */
-static void add_parameter(struct peft_config *c, const char *key, const struct peft_pair *p)
-{
-	for (size_t i = 0; i < c->nparameter; i++)
-		if (!strcmp(c->parameter[i], key))
-			return;
-	c->parameter[c->nparameter++] = key;
-	c->rank[c->nrank++] = (struct peft_number){ key, (double)p->r };
-	c->alphas[c->nalpha++] =
-		(struct peft_number){ key,
-				      p->scale * (c->rslora ? sqrt((double)p->r) : (double)p->r) };
-}
-
 /* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`. */
 static int add_router(const struct together *t, const struct peft_pair *p, struct err *e)
 {
@@ -365,20 +358,18 @@ static int add_router(const struct together *t, const struct peft_pair *p, struc
  * 0.21 takes these names for those of experts, and then leaves such modules out. */
 static int add_dense(const struct together *t, const struct peft_pair *p, struct err *e)
 {
-	static const char *const last[] = { ".gate_proj", ".up_proj", ".down_proj" };
-	for (size_t i = 0; i < ARRAY_LEN(last); i++) {
-		const char *at = strstr(p->module, last[i]);
-		if (!at || at[strlen(last[i])])
-			continue;
-		while (at > p->module && at[-1] != '.')
-			at--;
-		const size_t bytes = strlen(at) + sizeof ".weight";
-		char *key = arena_alloc(t->a, bytes);
-		if (!key)
-			return err_nomem(e, bytes, "a name");
-		snprintf(key, bytes, "%s.weight", at);
-		add_parameter(&t->out->cfg, key, p);
-	}
+	const char *at = strrchr(p->module, '.');
+	if (!at || (strcmp(at, ".gate_proj") != 0 && strcmp(at, ".up_proj") != 0 &&
+		    strcmp(at, ".down_proj") != 0))
+		return 0;
+	while (at > p->module && at[-1] != '.')
+		at--;
+	const size_t bytes = strlen(at) + sizeof ".weight";
+	char *key = arena_alloc(t->a, bytes);
+	if (!key)
+		return err_nomem(e, bytes, "a name");
+	snprintf(key, bytes, "%s.weight", at);
+	add_parameter(&t->out->cfg, key, p);
 	return 0;
 }
 
