@@ -12,10 +12,10 @@
 #include "train/train.h"
 #include <unistd.h>
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,6 @@ static void what_generate_says(void **state)
 	tiny_remove(&t);
 }
 
-/* Over processes, and from the folder. */
 /* A model whose scores are not finite says nothing; with a temperature nothing was drawn from
  * them, and what lies before `order` was taken for a token. */
 static void not_finite(void **state)
@@ -177,6 +176,7 @@ static void not_finite(void **state)
 	free(logits), free(order);
 }
 
+/* Over processes, and from the folder. */
 static void the_same_from_two_workers(void **state)
 {
 	(void)state;
