@@ -122,9 +122,11 @@ static void going_back_on_a_full_disk(void **state)
 		}
 		must(metrics_add(m, &s, &e), &e);
 	}
-	must(metrics_go_back(m, 5, &e), &e);
+	metrics_go_back(m, 5);
 	assert_int_equal(metrics_curve(m).nstep, 5);
-	must(metrics_go_back(m, 2, &e), &e);
+	metrics_go_back(m, 2);
+	assert_int_equal(metrics_curve(m).nstep, 2);
+	must(metrics_eval(m, 2, &(struct metrics_val){ .loss = 1.5 }, &e), &e);
 	assert_int_equal(metrics_curve(m).nstep, 2);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	for (int i = 3; i <= 4; i++) {
@@ -145,6 +147,34 @@ static void going_back_on_a_full_disk(void **state)
 	assert_int_equal(strcspn(at, "\n") + 1, strlen(at)); /* the last line */
 	assert_null(strstr(b.p, "\"loss\": 3,"));
 	buf_release(&b);
+}
+
+/* A coordinator that is killed after it went back, before a step is done again: the run may go on
+ * from the later state, which workers still have, and then has all its lines. */
+static void back_and_killed(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct metrics *m, *killed;
+	must(metrics_open(dir, -1, &killed, &e), &e);
+	for (int i = 1; i <= 4; i++)
+		must(metrics_add(killed, &(struct metrics_step){ .step = i, .loss = i }, &e), &e);
+	metrics_go_back(killed, 2);
+	assert_int_equal(metrics_curve(killed).nstep, 2);
+	must(metrics_event(killed, 2, "lost", "x", &e), &e);
+	must(metrics_open(dir, 4, &m, &e), &e);
+	assert_int_equal(metrics_curve(m).nstep, 4);
+	metrics_close(m);
+	/* not killed: step 3 is done again */
+	must(metrics_add(killed, &(struct metrics_step){ .step = 3, .loss = 30 }, &e), &e);
+	assert_int_equal(metrics_curve(killed).nstep, 3);
+	struct buf b = scratch_read(in_dir("metrics.jsonl"));
+	buf_addc(&b, 0);
+	assert_null(strstr(b.p, "\"loss\": 4"));
+	assert_non_null(strstr(b.p, "\"loss\": 30"));
+	assert_non_null(strstr(b.p, "\"event\": \"lost\""));
+	buf_release(&b);
+	metrics_close(killed);
 }
 
 static void metrics(void **state)
@@ -628,6 +658,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(metrics_of_a_full_disk),
 		cmocka_unit_test(going_back_on_a_full_disk),
+		cmocka_unit_test(back_and_killed),
 		cmocka_unit_test(metrics),
 		cmocka_unit_test(mlflow_files),
 		cmocka_unit_test(wandb_files),

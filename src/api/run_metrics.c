@@ -73,9 +73,6 @@ int run_metrics_eval(struct metrics *m, const struct train_eval *v, struct err *
 
 int run_metrics_change(struct metrics *m, const struct train_change *c, struct err *e)
 {
-	if (metrics_go_back(m, (int64_t)c->step, e) < 0) {
-		log_warn("%s; lines of steps that are computed again stay there", e->msg);
-		err_clear(e);
-	}
+	metrics_go_back(m, (int64_t)c->step);
 	return metrics_event(m, (int64_t)c->step, c->event, c->text, e);
 }

@@ -28,6 +28,7 @@ struct metrics {
 	bool waits;      /* and that was said */
 	struct series step, loss, lr, val_step, val_loss;
 	size_t nstep, nval;
+	int64_t back; /* lines of later steps are to go; INT64_MAX: none are */
 };
 
 static bool push_value(struct series *s, size_t n, double v)
@@ -98,6 +99,7 @@ int metrics_open(const char *dir, int64_t resume_step, struct metrics **m_p, str
 	if (!m)
 		return err_nomem(e, sizeof *m, "the metrics");
 	m->fd = -1;
+	m->back = INT64_MAX;
 	buf_init(&m->line);
 	buf_addf(&path, "%s/metrics.jsonl", dir);
 	m->path = buf_detach(&path);
@@ -138,11 +140,45 @@ static int flush_lines(struct metrics *m, struct err *e)
 	return 0;
 }
 
+static int cut(struct metrics *m, struct err *e)
+{
+	TRY(flush_lines(m, e));
+	m->nstep = m->nval = 0;
+	struct buf kept = BUF_INIT;
+	int rc = cut_back(m, m->back, e);
+	/* and those that could not be written */
+	if (rc >= 0)
+		rc = lines_copy(&m->line, take_line, &(struct earlier){ m, m->back }, &kept, e);
+	if (rc < 0) {
+		buf_release(&kept);
+		return rc;
+	}
+	buf_release(&m->line);
+	m->line = kept;
+	/* the file may be another one now */
+	close(m->fd);
+	m->fd = -1;
+	return open_write_err(m->path, OPEN_APPEND, 0666, &m->fd, e);
+}
+
+/* What metrics_go_back() has put off. */
+static void take_back(struct metrics *m)
+{
+	struct err e = { 0 };
+	if (m->back == INT64_MAX)
+		return;
+	if (cut(m, &e) < 0)
+		log_warn("%s; lines of steps that are computed again stay there", e.msg);
+	m->back = INT64_MAX;
+}
+
 void metrics_close(struct metrics *m)
 {
 	if (!m)
 		return;
 	struct err ignored;
+	if (m->fd >= 0)
+		take_back(m);
 	if (m->fd >= 0 && m->line.n)
 		flush_lines(m, &ignored);
 	if (m->fd >= 0)
@@ -182,6 +218,7 @@ static void put_rewards(struct buf *b, const char *head, const struct metrics_re
 int metrics_add(struct metrics *m, const struct metrics_step *s, struct err *e)
 {
 	struct buf *b = &m->line;
+	take_back(m);
 	buf_addf(b, "{\"step\": %lld, \"loss\": ", (long long)s->step);
 	json_number(b, s->loss);
 	put_number(b, "learning_rate", s->learning_rate);
@@ -222,6 +259,7 @@ static void put_parts(struct buf *b, const struct metrics_val *v)
 int metrics_eval(struct metrics *m, int64_t step, const struct metrics_val *v, struct err *e)
 {
 	struct buf *b = &m->line;
+	take_back(m);
 	buf_addf(b, "{\"step\": %lld, \"val_loss\": ", (long long)step);
 	json_number(b, v->loss);
 	if (v->rewards) {
@@ -248,25 +286,13 @@ int metrics_event(struct metrics *m, int64_t step, const char *event, const char
 	return flush_lines(m, e);
 }
 
-int metrics_go_back(struct metrics *m, int64_t step, struct err *e)
+void metrics_go_back(struct metrics *m, int64_t step)
 {
-	TRY(flush_lines(m, e));
-	m->nstep = m->nval = 0;
-	struct buf kept = BUF_INIT;
-	int rc = cut_back(m, step, e);
-	/* and those that could not be written */
-	if (rc >= 0)
-		rc = lines_copy(&m->line, take_line, &(struct earlier){ m, step }, &kept, e);
-	if (rc < 0) {
-		buf_release(&kept);
-		return rc;
-	}
-	buf_release(&m->line);
-	m->line = kept;
-	/* the file may be another one now */
-	close(m->fd);
-	m->fd = -1;
-	return open_write_err(m->path, OPEN_APPEND, 0666, &m->fd, e);
+	m->back = step < m->back ? step : m->back;
+	while (m->nstep && m->step.v[m->nstep - 1] > (double)step)
+		m->nstep--;
+	while (m->nval && m->val_step.v[m->nval - 1] > (double)step)
+		m->nval--;
 }
 
 struct metrics_curve metrics_curve(const struct metrics *m)

@@ -69,8 +69,10 @@ int metrics_eval(struct metrics *m, int64_t step, const struct metrics_val *v, s
 /* A line {"step", "event", "text"}: something that happened after this step. */
 int metrics_event(struct metrics *m, int64_t step, const char *event, const char *text,
 		  struct err *e);
-/* Steps after `step` are computed again: their lines go, also from the curve. */
-int metrics_go_back(struct metrics *m, int64_t step, struct err *e);
+/* Steps after `step` are computed again: they go from the curve, and their lines with the next line
+ * of a step or evaluation, or at the end. Not before: the coordinator may be killed while workers
+ * still have the later state, and the run then goes on from that. */
+void metrics_go_back(struct metrics *m, int64_t step);
 /* valid until the next metrics_ call */
 struct metrics_curve metrics_curve(const struct metrics *m);
 
