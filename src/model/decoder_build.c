@@ -225,9 +225,10 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 			TRY(stage_param_add(b, (int)index, name, 1, &c->heads, false, &l->sinks,
 					    e));
 		}
-		if (c->qk_norm && i <= LIN_K) {
-			snprintf(rest, room, "self_attn.%c_norm.weight", "qk"[i]);
-			const int64_t width = qk_norm_width(c, i);
+		int64_t width;
+		const char *norm = linear_norm(c, i, &width);
+		if (norm) {
+			snprintf(rest, room, "%s", norm);
 			TRY(stage_param_add(b, (int)index, name, 1, &width, false,
 					    i == LIN_Q ? &l->qnorm : &l->knorm, e));
 		}

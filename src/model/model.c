@@ -82,6 +82,9 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
 
+/* Whether `l` is part of linear attention. */
+static bool is_delta(enum linear l) { return l >= LIN_DELTA_QKV && l <= LIN_DELTA_BA; }
+
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	const bool dense = !c->experts || c->dense_layers;
@@ -92,16 +95,15 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense
 	       : l == LIN_DOWN                ? dense
 	       : l == LIN_DELTA_OUT           ? c->delta_layers > 0
-	       : l > LIN_DELTA_OUT            ? c->delta_layers && c->delta_joined
-	       : l >= LIN_DELTA_QKV           ? c->delta_layers && !c->delta_joined
-	       : !c->experts                  ? false
-	       : l == LIN_SHARED_SCORE        ? c->shared && c->shared_gated
-	       : l >= LIN_SHARED_GATES        ? c->shared && !c->shared_gated
-	       : l >= LIN_SHARED_GATE         ? c->shared && c->shared_gated
-	       : l == LIN_ROUTER              ? c->expert_names == EXPERTS_MLP
-	       : l == LIN_OSS_ROUTER          ? c->expert_names == EXPERTS_OSS
-	       : l <= LIN_EXPERT_DOWN         ? c->expert_names != EXPERTS_SPARSE
-					      : c->expert_names == EXPERTS_SPARSE;
+	       : is_delta(l)           ? c->delta_layers && c->delta_joined == (l > LIN_DELTA_OUT)
+	       : !c->experts           ? false
+	       : l == LIN_SHARED_SCORE ? c->shared && c->shared_gated
+	       : l >= LIN_SHARED_GATES ? c->shared && !c->shared_gated
+	       : l >= LIN_SHARED_GATE  ? c->shared && c->shared_gated
+	       : l == LIN_ROUTER       ? c->expert_names == EXPERTS_MLP
+	       : l == LIN_OSS_ROUTER   ? c->expert_names == EXPERTS_OSS
+	       : l <= LIN_EXPERT_DOWN  ? c->expert_names != EXPERTS_SPARSE
+				       : c->expert_names == EXPERTS_SPARSE;
 }
 
 /* Whether `l` is part of an MLP in a model with experts, or of experts; else each layer has it. */
@@ -124,10 +126,10 @@ bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NU
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l)
 {
 	const bool mixture = layer_is_mixture(c, layer);
-	return model_has_linear(c, l) && (is_mlp(l)            ? !mixture
-					  : is_attention(l)    ? !c->delta[layer]
-					  : l >= LIN_DELTA_QKV ? c->delta[layer]
-							       : mixture);
+	return model_has_linear(c, l) && (is_mlp(l)         ? !mixture
+					  : is_attention(l) ? !c->delta[layer]
+					  : is_delta(l)     ? c->delta[layer]
+							    : mixture);
 }
 
 int64_t linear_copies(const struct model_config *c, int64_t layer, enum linear l)
@@ -145,7 +147,7 @@ int64_t linear_total(const struct model_config *c, enum linear l)
 {
 	if (!model_has_linear(c, l))
 		return 0;
-	if (is_attention(l) || l >= LIN_DELTA_QKV)
+	if (is_attention(l) || is_delta(l))
 		return is_attention(l) ? c->layers - c->delta_layers : c->delta_layers;
 	if (!c->experts)
 		return c->layers;
@@ -294,9 +296,12 @@ int model_file_shape(const struct model_config *c, const char *name, int ndim, i
 	return 3;
 }
 
-int64_t qk_norm_width(const struct model_config *c, enum linear l)
+const char *linear_norm(const struct model_config *c, enum linear l, int64_t *width_p)
 {
-	return c->head_dim * (c->qk_norm_whole ? (l == LIN_Q ? c->heads : c->kv_heads) : 1);
+	*width_p = c->head_dim * (c->qk_norm_whole ? (l == LIN_Q ? c->heads : c->kv_heads) : 1);
+	return !c->qk_norm || l > LIN_K ? NULL
+	       : l == LIN_Q             ? "self_attn.q_norm.weight"
+					: "self_attn.k_norm.weight";
 }
 
 bool linear_has_bias(const struct model_config *c, enum linear l)
@@ -329,10 +334,9 @@ static int64_t copies_of(const struct model_config *c, enum linear l, bool activ
 /* Of all layers, with all experts or those of a token. */
 static int64_t layers_parameters(const struct model_config *c, bool active)
 {
-	int64_t n = 0;
-	n += c->sinks ? c->heads : 0;
-	if (c->qk_norm)
-		n += qk_norm_width(c, LIN_Q) + qk_norm_width(c, LIN_K);
+	int64_t n = c->sinks ? c->heads : 0, width;
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		n += linear_norm(c, l, &width) ? width : 0;
 	n *= c->layers - c->delta_layers;
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->layers * c->hidden : 0;
@@ -623,8 +627,12 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 		if (n && !strncmp(rest, norm, n) && !strcmp(rest + n, ".weight"))
 			return 1;
 	}
-	if (!strcmp(rest, "self_attn.q_norm.weight") || !strcmp(rest, "self_attn.k_norm.weight"))
-		return c->qk_norm && !c->delta[parsed] ? 1 : -1;
+	for (enum linear l = 0; l < LIN_COUNT; l++) {
+		int64_t width;
+		const char *norm = linear_norm(c, l, &width);
+		if (norm && !strcmp(rest, norm))
+			return layer_has_linear(c, parsed, l) ? 1 : -1;
+	}
 	if (!strcmp(rest, "self_attn.sinks"))
 		return c->sinks && !c->delta[parsed] ? 1 : -1;
 	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)

@@ -247,8 +247,9 @@ static inline bool layer_is_mixture(const struct model_config *c, int64_t layer)
 }
 /* "input_layernorm"; NULL: no norm there */
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
-/* Width of the norm on q (LIN_Q) and k (LIN_K). */
-int64_t qk_norm_width(const struct model_config *c, enum linear l);
+/* The norm on what a linear module of attention gives: its name behind "model.layers.3." and its
+ * width; NULL: none. */
+const char *linear_norm(const struct model_config *c, enum linear l, int64_t *width_p);
 static inline float model_factor(double f) { return f > 0 ? (float)f : 1.0f; }
 bool linear_has_bias(const struct model_config *c, enum linear l);
 

@@ -33,8 +33,6 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
 		if (strstr(name, delta_param_name(k)))
 			t->shape[0] = delta_param_count(c, k);
-	if (strstr(name, ".q_norm.") || strstr(name, ".k_norm."))
-		t->shape[0] = qk_norm_width(c, strstr(name, ".q_norm.") ? LIN_Q : LIN_K);
 	int at = 0;
 	long long layer = 0;
 	if (sscanf(name, "model.layers.%lld.%n", &layer, &at) < 0)
@@ -42,8 +40,11 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	if (at && !strcmp(name + at, MODEL_CORRECTION))
 		t->shape[0] = c->experts;
 	for (enum linear l = 0; at && l < LIN_COUNT; l++) {
-		int64_t expert;
-		const char *tail = linear_behind(l, name + at, &expert);
+		int64_t expert, width;
+		const char *tail = linear_behind(l, name + at, &expert),
+			   *norm = linear_norm(c, l, &width);
+		if (norm && !strcmp(name + at, norm))
+			t->shape[0] = width;
 		if (!tail || (strcmp(tail, ".weight") && strcmp(tail, ".bias")) ||
 		    layer >= c->layers || expert >= linear_copies(c, layer, l))
 			continue;

@@ -211,9 +211,12 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 			struct st_spec *s = &l.spec[l.n - 1];
 			s->ndim = model_file_shape(c, s->name, s->ndim, s->shape);
 		}
-		for (enum linear k = LIN_Q; k <= LIN_K && c->qk_norm && !c->delta[i]; k++)
-			add_spec(&l, qk_norm_width(c, k), 0,
-				 "model.layers.%d.self_attn.%c_norm.weight", i, "qk"[k]);
+		for (enum linear k = 0; k < LIN_COUNT; k++) {
+			int64_t width;
+			const char *norm = linear_norm(c, k, &width);
+			if (norm && layer_has_linear(c, i, k))
+				add_spec(&l, width, 0, "model.layers.%d.%s", i, norm);
+		}
 	}
 	add_spec(&l, c->vocab, c->hidden, "model.embed_tokens.weight");
 	add_spec(&l, c->hidden, 0, "model.norm.weight");
