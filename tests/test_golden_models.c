@@ -82,6 +82,7 @@ static const struct row {
 	{ "qwen2-moe.gguf", "qwen2-moe", false },
 	{ "glm4-moe", "glm4-moe", false },
 	{ "glm4-moe.gguf", "glm4-moe", false },
+	{ "ernie4_5-moe", "ernie4_5-moe", false },
 	{ "qwen3-moe-mixed", "qwen3-moe-mixed", true },
 	{ "qwen3-moe.gguf", "qwen3-moe", false },
 	{ "olmoe.gguf", "olmoe", false },

@@ -99,6 +99,10 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	",\"head_dim\":16,\"moe_intermediate_size\":24,\"n_routed_experts\":4,"                    \
 	"\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"routed_scaling_factor\":1.5,"          \
 	"\"use_qk_norm\":true,\"first_k_dense_replace\":1,\"num_nextn_predict_layers\":1}"
+#define ERNIE                                                                                      \
+	"{\"model_type\":\"ernie4_5_moe\"," TINY_COMMON                                            \
+	",\"head_dim\":16,\"moe_intermediate_size\":24,\"moe_num_experts\":4,\"moe_k\":2,"         \
+	"\"moe_num_shared_experts\":1,\"moe_layer_start_index\":1}"
 #define QWEN2                                                                                      \
 	"{\"model_type\":\"qwen2_moe\"," TINY_COMMON                                               \
 	",\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"  \
@@ -287,7 +291,10 @@ static void keys_that_do_not_fit(void **state)
 	refused(&t, "router_z_loss_coef=0.1", "router_z_loss_coef: a llama model has no router");
 	tiny_remove(&t);
 	tiny_make_model(&t, GLM, 40);
-	refused(&t, "router_aux_loss_coef=0.1", "a glm4_moe model has no such loss");
+	refused(&t, "router_aux_loss_coef=0.1", "glm4_moe has no such loss");
+	tiny_remove(&t);
+	tiny_make_model(&t, ERNIE, 40);
+	refused(&t, "router_aux_loss_coef=0.1", "ernie4_5_moe has no such loss");
 	tiny_remove(&t);
 }
 

@@ -18,6 +18,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "qwen3_next": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "qwen3_5_moe_text": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "ernie4_5_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
@@ -28,6 +29,7 @@ CLASS = {
     "qwen3_next": transformers.Qwen3NextForCausalLM,
     "qwen3_5_moe_text": transformers.Qwen3_5MoeForCausalLM,
     "glm4_moe": transformers.Glm4MoeForCausalLM,
+    "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
 }
 
 
@@ -59,10 +61,15 @@ class Block(torch.nn.Module):
         self.scores = "router" if self.oss else "gate"
         self.add_module(self.scores, torch.nn.Linear(h, n, bias=self.oss))
         self.glm, self.scale = config.model_type == "glm4_moe", 1.0
+        self.ernie = config.model_type == "ernie4_5_moe"
         if self.glm:
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
+        if self.ernie:
+            self.moe_statics = torch.nn.Module()
+            self.moe_statics.register_buffer("e_score_correction_bias", torch.zeros(1, n))
+            self.shared_experts = Mlp(h, f * config.moe_num_shared_experts)
         if config.model_type in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
             self.shared_expert = Mlp(h, config.shared_expert_intermediate_size)
             self.shared_expert_gate = torch.nn.Linear(h, 1, bias=False)
@@ -80,13 +87,17 @@ class Block(torch.nn.Module):
             gate = getattr(self.gate, "base_layer", self.gate)  # within PEFT's
             chosen = torch.topk(scores + gate.e_score_correction_bias, self.k)[1]
             p = scores.gather(1, chosen)
+        elif self.ernie:
+            scores = torch.softmax(self.logits.float(), -1)
+            chosen = torch.topk(scores + self.moe_statics.e_score_correction_bias, self.k)[1]
+            p = scores.gather(1, chosen)
         else:
             p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
         if self.whole:
             p = p / p.sum(-1, keepdim=True)
         p = p * self.scale
         y = torch.zeros_like(x)
-        if self.glm:
+        if self.glm or self.ernie:
             y = self.shared_experts(x)
         if hasattr(self, "shared_expert"):
             y = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
@@ -141,7 +152,7 @@ def aux_loss(model, logits):
 
 
 def has_aux_loss(model):
-    return model.config.model_type != "glm4_moe"
+    return model.config.model_type not in ("glm4_moe", "ernie4_5_moe")
 
 
 def like(model):
@@ -169,6 +180,9 @@ def stacked(state, config):
         ]
         to = f"model.layers.{i}.mlp."
         state[to + "gate.weight"] = state.pop(at + "gate.weight")
+        statics = "moe_statics.e_score_correction_bias"
+        if to + statics in state:
+            state[to + "gate." + statics] = state.pop(to + statics)
         state[to + "experts.gate_up_proj"] = torch.stack([p[0] for p in parts])
         state[to + "experts.down_proj"] = torch.stack([p[1] for p in parts])
     return state

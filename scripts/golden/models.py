@@ -744,6 +744,31 @@ FAMILIES = {
             tie_word_embeddings=False,
         ),
     ),
+    "ernie4_5-moe": dict(
+        arch="ernie4_5_moe",
+        store="BF16",
+        seed=1101,
+        config=dict(
+            vocab_size=269,
+            **dict(SMALL, num_hidden_layers=3),
+            head_dim=16,
+            moe_intermediate_size=24,
+            moe_num_experts=6,
+            moe_num_shared_experts=2,
+            moe_k=2,
+            moe_layer_start_index=1,
+            moe_layer_end_index=2,
+            moe_layer_interval=1,
+            moe_norm_min=1e-12,
+            router_aux_loss_coef=0.02,
+            output_router_logits=False,
+            rms_norm_eps=1e-5,
+            rope_theta=500000.0,
+            use_bias=False,
+            pad_token_id=0,
+            tie_word_embeddings=True,
+        ),
+    ),
     # every other layer has an MLP
     "qwen3-moe-mixed": dict(
         arch="qwen3_moe",
@@ -1356,7 +1381,7 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 for k in ("gate_proj.weight", "down_proj.weight")
             }
             keep.add("model.layers.0.mlp.shared_expert_gate.weight")
-        if model.config.model_type == "glm4_moe":
+        if model.config.model_type in ("glm4_moe", "ernie4_5_moe"):
             keep |= {
                 f"model.layers.{last}.mlp." + k
                 for k in (

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check-experts.py [PROGRAM]: adapters on the fused experts of transformers 5.
+"""check-experts.py [PROGRAM [FAMILY...]]: adapters on the fused experts of transformers 5.
 
 For every family of mixtures a small random model gets an adapter from PEFT with
 `target_parameters`. `heteroshard merge` merges it into a folder: transformers computes the same
@@ -55,6 +55,11 @@ MODELS = {
         "Glm4MoeConfig",
         dict(moe_intermediate_size=32, head_dim=16, n_routed_experts=6, num_hidden_layers=3),
     ),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        dict(moe_intermediate_size=32, head_dim=16, moe_num_experts=6, num_hidden_layers=3)
+        | dict(moe_k=2, num_experts_per_tok=None),
+    ),
 }
 # Further parameters: what every token has.
 EVERY = {
@@ -62,6 +67,7 @@ EVERY = {
     "qwen3_5_moe": ["shared_expert.up_proj.weight", "shared_expert.down_proj.weight"],
     "qwen3_next": ["shared_expert.gate_proj.weight", "shared_expert.up_proj.weight"],
     "glm4_moe": ["shared_experts.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"],
+    "ernie4_5_moe": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
 }
 
 
@@ -76,6 +82,8 @@ def main():
     bad = 0
     transformers.logging.disable_progress_bar()
     for name, (kind, shape) in MODELS.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         torch.manual_seed(3)
         c = getattr(transformers, kind)(
             pad_token_id=0,

@@ -350,6 +350,11 @@ static int plain_tensor(const struct folder *fo, const struct st_tensor *st, str
 				    .bytes = st->bytes };
 	for (int i = 0; i < st->ndim; i++)
 		t->shape[i] = st->shape[i];
+	if (st->ndim == 2 && st->shape[0] == 1 && strstr(st->name, ".moe_statics.")) {
+		t->ndim = 1; /* a vector (model_file.h) */
+		t->shape[0] = t->shape[1];
+		t->shape[1] = 0;
+	}
 	if (st->ndim == 3 && st->shape[1] == 1 && strstr(st->name, ".conv1d.")) {
 		t->ndim = 1; /* of a convolution by channel: a vector (model_file.h) */
 		t->shape[0] = (int64_t)st->count;

@@ -215,8 +215,8 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		if (i == LIN_DELTA_A || i == LIN_DELTA_BA)
 			TRY(add_delta(b, index, l, e));
 		/* no gradient ever reaches it, so that no optimizer moves it */
-		if (c->router_sigmoid && i == LIN_ROUTER) {
-			snprintf(rest, room, MODEL_CORRECTION);
+		if (correction_name(c) && i == LIN_ROUTER) {
+			snprintf(rest, room, "%s", correction_name(c));
 			TRY(stage_param_add(b, (int)index, name, 1, &c->experts, false,
 					    &l->correction, e));
 		}

@@ -17,7 +17,9 @@ int mixture_read(const json_t *j, const char *where, const char *count, int64_t 
 	TRY(json_opt_int(j, where, "num_experts", 1, EXPERTS_MOST, &c->experts, e));
 	TRY(json_opt_int(j, where, "num_local_experts", 1, EXPERTS_MOST, &c->experts, e));
 	TRY(json_opt_int(j, where, "n_routed_experts", 1, EXPERTS_MOST, &c->experts, e));
+	TRY(json_opt_int(j, where, "moe_num_experts", 1, EXPERTS_MOST, &c->experts, e));
 	TRY(json_opt_int(j, where, "num_experts_per_tok", 1, EXPERTS_MOST, &c->top_k, e));
+	TRY(json_opt_int(j, where, "moe_k", 1, EXPERTS_MOST, &c->top_k, e));
 	TRY(json_opt_num(j, where, "router_aux_loss_coef", 0, 1e6, &c->router_loss, e));
 	TRY(json_opt_bool(j, where, "output_router_logits", &asked, e));
 	if (c->top_k > c->experts)
@@ -80,9 +82,9 @@ int mixture_losses(const struct model_config *c, double balance, double z, float
 		return err_set(e, ERR_USAGE, "%s: a %s model has no router",
 			       balance > 0 ? "router_aux_loss_coef" : "router_z_loss_coef",
 			       c->family);
-	if (c->router_sigmoid && balance > 0)
+	if (c->correction && balance > 0)
 		return err_set(e, ERR_USAGE,
-			       "router_aux_loss_coef: a %s model has no such loss, its routers are "
+			       "router_aux_loss_coef: %s has no such loss, its routers are "
 			       "balanced by the correction of their choice",
 			       c->family);
 	*balance_p = (float)(balance < 0 ? c->router_loss : balance);

@@ -19,7 +19,7 @@ void mixture_set_dense(struct model_config *c, int64_t i, int64_t width);
  * c->experts_whole are what missing ones mean. */
 int mixture_read_widths(const json_t *j, const char *where, int64_t width, int64_t shared,
 			struct model_config *c, struct err *e);
-/* num_experts or num_local_experts (`count` is the model's own word), num_experts_per_tok,
+/* num_experts or num_local_experts (`count` is the model's own word), num_experts_per_tok (moe_k),
  * router_aux_loss_coef, output_router_logits; and what missing ones mean. */
 int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,
 		 int64_t default_top, double default_loss, struct model_config *c, struct err *e);

@@ -284,9 +284,21 @@ int64_t delta_param_count(const struct model_config *c, enum delta_param p)
 				 : h->values;
 }
 
+const char *correction_name(const struct model_config *c)
+{
+	return c->correction == CORRECTION_GATE      ? "mlp.gate" MODEL_CORRECTION
+	       : c->correction == CORRECTION_STATICS ? "mlp.moe_statics" MODEL_CORRECTION
+						     : NULL;
+}
+
 int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape)
 {
 	const size_t len = strlen(name), tail = strlen(delta_param_name(DELTA_CONV));
+	if (c->correction == CORRECTION_STATICS && ndim == 1 && strstr(name, MODEL_CORRECTION)) {
+		shape[1] = shape[0];
+		shape[0] = 1;
+		return 2;
+	}
 	if (!c->delta_layers || ndim != 1 || len < tail ||
 	    strcmp(name + len - tail, delta_param_name(DELTA_CONV)) != 0)
 		return ndim;
@@ -348,7 +360,7 @@ static int64_t layers_parameters(const struct model_config *c, bool active)
 		n += copies_of(c, l, active) *
 		     (dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0));
 	}
-	return n + (c->router_sigmoid ? (c->layers - c->dense_layers) * c->experts : 0);
+	return n + (correction_name(c) ? (c->layers - c->dense_layers) * c->experts : 0);
 }
 
 int64_t model_layer_parameters(const struct model_config *c)
@@ -612,7 +624,7 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 		return c->tied ? 0 : 1;
 	size_t len = strlen(name);
 	if ((len > 9 && !strcmp(name + len - 9, ".inv_freq")) ||
-	    (c->has_mtp && !strncmp(name, "mtp.", 4)))
+	    (c->has_mtp && (!strncmp(name, "mtp.", 4) || !strncmp(name, "model.mtp_", 10))))
 		return 0;
 	long long parsed = -1;
 	if (sscanf(name, "model.layers.%lld.%n", &parsed, &at) != 1 || !at || parsed < 0 ||
@@ -638,8 +650,9 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
 		if (!strcmp(rest, delta_param_name(k)))
 			return c->delta[parsed] ? 1 : -1;
-	if (!strcmp(rest, MODEL_CORRECTION))
-		return c->router_sigmoid && layer_is_mixture(c, parsed) ? 1 : -1;
+	const char *correction = correction_name(c);
+	if (correction && !strcmp(rest, correction))
+		return layer_is_mixture(c, parsed) ? 1 : -1;
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t expert;
 		const char *tail = linear_behind(l, rest, &expert);

@@ -19,8 +19,8 @@
 
 struct err;
 
-/* The correction of a router's choice, behind "model.layers.3.". */
-#define MODEL_CORRECTION "mlp.gate.e_score_correction_bias"
+/* Behind it, in every family, the name of the correction of a router's choice. */
+#define MODEL_CORRECTION ".e_score_correction_bias"
 
 enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512, ROPE_TABLES = 2 };
 
@@ -67,6 +67,10 @@ enum linear {
  * experts are named as Qwen's here (file/model_file.h). */
 enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS };
 
+/* Where a router has a vector that is added to what experts are chosen by, not to their weights,
+ * and that has no gradient: nowhere, as GLM-4.5 names it, or as ERNIE 4.5, a matrix of one row. */
+enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS };
+
 /* Before attention and MLP (Llama), behind both (OLMo 2), or both before and behind under the names
  * of Gemma 2 or of GLM-4. */
 enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM };
@@ -100,9 +104,9 @@ struct model_config {
 	int64_t experts, top_k;
 	bool experts_whole;
 	enum expert_names expert_names;
-	/* Of GLM-4: a probability is the sigmoid of a logit, and what is chosen by has a correction
-	 * added, a vector of each layer without a gradient */
+	/* Of GLM-4: a probability is the sigmoid of a logit */
 	bool router_sigmoid;
+	enum correction correction;
 	double routed_scale;
 	/* Beside them an expert of so many numbers that every token has, 0: none; gated: times the
 	 * sigmoid of a logit (Qwen2-MoE) */
@@ -112,7 +116,7 @@ struct model_config {
 	uint8_t dense[MODEL_LAYERS_MOST];
 	int64_t dense_layers, dense_width;
 	/* Layers behind the last one in the files, that predict further tokens and are not read, or
-	 * have names of their own (mtp.) */
+	 * have names of their own (mtp., model.mtp_) */
 	int64_t extra_layers;
 	bool has_mtp;
 	/* Of gpt-oss: biases of router and experts, a gain and a limit in the SwiGLU (0: none), a
@@ -237,6 +241,8 @@ void model_drop_dense(struct model_config *c);
 enum delta_param { DELTA_CONV, DELTA_DECAY, DELTA_DT, DELTA_NORM, DELTA_PARAMS };
 const char *delta_param_name(enum delta_param p);
 int64_t delta_param_count(const struct model_config *c, enum delta_param p);
+/* The name of a router's correction behind "model.layers.3."; NULL: it has none. */
+const char *correction_name(const struct model_config *c);
 /* A tensor's dimensions here, which it changes to those that files have, and their number there.
  * Weights of a convolution by channel are a vector here, and [channels, 1, delta_conv] there. */
 int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape);

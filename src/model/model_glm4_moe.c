@@ -20,6 +20,7 @@ static int read_glm4_moe(const json_t *j, const char *where, struct model_config
 {
 	int64_t dense = 1, shared = 1;
 	c->router_sigmoid = c->experts_whole = true;
+	c->correction = CORRECTION_GATE;
 	c->routed_scale = 1;
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	TRY(json_opt_bool(j, where, "use_qk_norm", &c->qk_norm, e));

@@ -144,7 +144,9 @@ static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, ui
 	struct merger *m = ctx;
 	if (s->user)
 		return merge_fused_bytes(s, off, n, dst, merged_rows, m, e);
-	uint64_t size = dtype_size(s->dtype), cols = s->ndim == 2 ? (uint64_t)s->shape[1] : 1,
+	/* rows as they are read: some files have vectors as matrices (model_file_shape()) */
+	const struct model_tensor *t = model_file_find(m->file, s->name);
+	uint64_t size = dtype_size(s->dtype), cols = t->ndim == 2 ? (uint64_t)t->shape[1] : 1,
 		 row_bytes = cols * size;
 	uint64_t row0 = off / row_bytes, row1 = (off + n + row_bytes - 1) / row_bytes,
 		 count = (row1 - row0) * cols;

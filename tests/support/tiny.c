@@ -201,8 +201,10 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 					add_spec(&l, dim[0], 0, "%s.bias", module);
 			}
 		}
-		if (c->router_sigmoid && layer_is_mixture(c, i))
-			add_spec(&l, c->experts, 0, "model.layers.%d." MODEL_CORRECTION, i);
+		const bool row = c->correction == CORRECTION_STATICS;
+		if (c->correction && layer_is_mixture(c, i))
+			add_spec(&l, row ? 1 : c->experts, row ? c->experts : 0,
+				 "model.layers.%d.%s", i, correction_name(c));
 		if (c->sinks)
 			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
 		for (enum delta_param k = 0; k < DELTA_PARAMS && c->delta[i]; k++) {

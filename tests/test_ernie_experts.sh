@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ERNIE 4.5 with experts through the commands: the correction of routers, a matrix of one row in
+# files, has its values in every result. Prints TAP.
+. "$(dirname "$0")/support/tap.sh"
+hs=${HS_BIN:-$PWD/build/heteroshard}
+golden=$PWD/tests/golden/models
+export HOME=$tmp XDG_RUNTIME_DIR=$tmp OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexistent
+unset XDG_CONFIG_HOME XDG_CACHE_HOME
+cd "$tmp" || exit 1
+cp -r "$golden/ernie4_5-moe" model
+cp "$golden"/smollm2/tokenizer*.json model
+for i in $(seq 12); do
+	echo "{\"instruction\": \"What is $i?\", \"output\": \"One more than before.\"}"
+done >data.jsonl
+cat >job.yaml <<EOF
+base_model: model
+datasets: [{path: data.jsonl, type: alpaca}]
+sequence_len: 128
+micro_batch_size: 2
+gradient_accumulation_steps: 2
+max_steps: 4
+save_steps: 2
+learning_rate: 1e-3
+compute_dtype: float32
+wire_dtype: float32
+profile: none
+visualize: false
+EOF
+port=$((20000 + $$ % 20000))
+cat >two.yaml <<EOF
+$(cat job.yaml)
+coordinator: {ip: 127.0.0.1, port: $port, device: cpu}
+workers: [{id: other, ip: 127.0.0.1, port: $((port + 1)), device: cpu}]
+shard_plan:
+  - {id: other, start: 0, end: 2}
+  - {id: local, start: 2, end: 3, is_last: true}
+EOF
+run() { "$hs" "$@" >out 2>err </dev/null; }
+# The values of a tensor of layer 2, as hexadecimal text.
+values() {
+	local head at
+	head=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+	at=$(head -c $((8 + head)) "$1" |
+		grep -aoP 'layers\.2\.mlp\.moe_statics\.e_score_correction_bias":\{[^}]*\[\K[0-9]+(?=,[0-9]+\]\})')
+	tail -c +$((9 + head + at)) "$1" | head -c 24 | od -An -tx1
+}
+shape='moe_statics.e_score_correction_bias":{"dtype":"F32","shape":\[1,6\]'
+
+run train job.yaml output_dir=one && run train two.yaml output_dir=two &&
+	cmp one/model.safetensors two/model.safetensors
+check "all parameters: two stages have the bits of one process"
+grep -qa "$shape" one/model.safetensors &&
+	[ "$(values one/model.safetensors)" = "$(values model/model.safetensors)" ] &&
+	[ -n "$(values one/model.safetensors)" ]
+check "the correction is written as it was, with its shape"
+mkdir half && cp -r one/. half && rm -r half/checkpoints/step-000004 half/model.safetensors &&
+	run train job.yaml output_dir=half resume_from_checkpoint=half/checkpoints/step-000002 &&
+	cmp one/model.safetensors half/model.safetensors
+check "a run that goes on from its middle ends with the same bits"
+run train job.yaml output_dir=lora adapter=lora lora_r=4 lora_target_linear=true &&
+	run merge model lora merged && grep -qa "$shape" merged/model.safetensors &&
+	[ "$(values merged/model.safetensors)" = "$(values model/model.safetensors)" ]
+check "so it is in a merged folder"
+run train two.yaml output_dir=quarter adapter=qlora lora_r=4 lora_target_linear=true max_steps=2 &&
+	run generate model --adapter quarter --prompt "What is 3?" --max-new-tokens 4 --temperature 0
+check "in 4 bits over two stages, and generate"
+run merge model lora out.gguf
+[ $? -ne 0 ] && [ "$(wc -l <err)" = 1 ] && [ ! -e out.gguf ]
+check "a GGUF is refused with one line"
+sed 's/"use_bias": false/"use_bias": true/' model/config.json >c && mv c model/config.json
+run train job.yaml output_dir=biases
+[ $? -ne 0 ] && grep -q "'use_bias' is true" err
+check "biases are refused"
+echo "1..$n"
+exit $failed
