@@ -39,10 +39,10 @@ EOF
 run() { "$hs" "$@" >out 2>err </dev/null; }
 # The values of a tensor of layer 2, as hexadecimal text.
 values() {
-	local head at
+	local head at name='layers\.2\.mlp\.moe_statics\.e_score_correction_bias'
 	head=$(od -An -tu8 -N8 "$1" | tr -d ' ')
 	at=$(head -c $((8 + head)) "$1" |
-		grep -aoP 'layers\.2\.mlp\.moe_statics\.e_score_correction_bias":\{[^}]*\[\K[0-9]+(?=,[0-9]+\]\})')
+		grep -aoP "$name\":\{[^}]*\[\K[0-9]+(?=,[0-9]+\]\})")
 	tail -c +$((9 + head + at)) "$1" | head -c 24 | od -An -tx1
 }
 shape='moe_statics.e_score_correction_bias":{"dtype":"F32","shape":\[1,6\]'
@@ -62,12 +62,19 @@ run train job.yaml output_dir=lora adapter=lora lora_r=4 lora_target_linear=true
 	run merge model lora merged && grep -qa "$shape" merged/model.safetensors &&
 	[ "$(values merged/model.safetensors)" = "$(values model/model.safetensors)" ]
 check "so it is in a merged folder"
-run train two.yaml output_dir=quarter adapter=qlora lora_r=4 lora_target_linear=true max_steps=2 &&
-	run generate model --adapter quarter --prompt "What is 3?" --max-new-tokens 4 --temperature 0
+run train two.yaml output_dir=quarter adapter=qlora lora_r=4 lora_target_linear=true \
+	max_steps=2 && run generate model --adapter quarter --prompt "What is 3?" \
+	--max-new-tokens 4 --temperature 0
 check "in 4 bits over two stages, and generate"
-run merge model lora out.gguf
+run merge model lora merged.gguf --type f32 && run merge model lora folder --type f32 &&
+	run eval folder --data data.jsonl && grep -o "loss [0-9.]*" out >folder.txt &&
+	run eval merged.gguf --data data.jsonl && grep -o "loss [0-9.]*" out | cmp - folder.txt
+check "merged into a GGUF: the loss is that of the merged folder"
+sed 's/"moe_layer_end_index": 2/"moe_layer_end_index": 1/' model/config.json >c
+cp -r model early && mv c early/config.json
+run merge early lora out.gguf
 [ $? -ne 0 ] && [ "$(wc -l <err)" = 1 ] && [ ! -e out.gguf ]
-check "a GGUF is refused with one line"
+check "tensors that the configuration does not explain: one line"
 sed 's/"use_bias": false/"use_bias": true/' model/config.json >c && mv c model/config.json
 run train job.yaml output_dir=biases
 [ $? -ne 0 ] && grep -q "'use_bias' is true" err

@@ -249,7 +249,8 @@ static void test_families(void **state)
 		"granite",      "olmo2",     "smollm3-gguf", "gemma",    "gemma2-gguf",
 		"gemma3-gguf",  "phi3",      "phi4-mini",    "glm4",     "olmoe",
 		"mixtral",      "qwen3-moe", "qwen2-moe",    "glm4-moe", "olmo3",
-		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss", "qwen3_5-moe-gguf"
+		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss", "qwen3_5-moe-gguf",
+		"ernie4_5-moe"
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };

@@ -418,6 +418,7 @@ static void test_words_of_transformers(void **state)
 		{ "olmo3.gguf", "olmo3" },
 		{ "exaone4-gguf.gguf", "exaone4-gguf" },
 		{ "ernie4_5.gguf", "ernie4_5" },
+		{ "ernie4_5-moe.gguf", "ernie4_5-moe" },
 		{ "qwen3_5-gguf.gguf", "qwen3_5-gguf" },
 		{ "seed_oss.gguf", "seed_oss" },
 		{ "qwen3_5-moe-gguf.gguf", "qwen3_5-moe-gguf" },

@@ -83,6 +83,7 @@ static const struct row {
 	{ "glm4-moe", "glm4-moe", false },
 	{ "glm4-moe.gguf", "glm4-moe", false },
 	{ "ernie4_5-moe", "ernie4_5-moe", false },
+	{ "ernie4_5-moe.gguf", "ernie4_5-moe", false },
 	{ "qwen3-moe-mixed", "qwen3-moe-mixed", true },
 	{ "qwen3-moe.gguf", "qwen3-moe", false },
 	{ "olmoe.gguf", "olmoe", false },

@@ -95,6 +95,7 @@ GGUF = (
     "gpt-oss",
     "qwen2-moe",
     "glm4-moe",
+    "ernie4_5-moe",
     "olmo3",
     "exaone4-gguf",
     "ernie4_5",
@@ -1733,6 +1734,7 @@ def write_family_gguf(name, model, c):
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
     other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
     other |= {"qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
+    other |= {"ernie4_5_moe": "ernie4_5-moe"}
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1778,6 +1780,14 @@ def write_family_gguf(name, model, c):
         w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         w.add_expert_weights_scale(c["routed_scaling_factor"])
         w.add_expert_weights_norm(c["norm_topk_prob"])
+    if "moe_k" in c:
+        shared = c["moe_num_shared_experts"]
+        w.add_expert_count(c["moe_num_experts"])
+        w.add_expert_used_count(c["moe_k"])
+        w.add_expert_shared_count(shared)
+        w.add_expert_shared_feed_forward_length(shared * c["moe_intermediate_size"])
+        w.add_leading_dense_block_count(c["moe_layer_start_index"])
+        w.add_interleave_moe_layer_step(c["moe_layer_interval"])
     if "embedding_multiplier" in c:
         w.add_embedding_scale(c["embedding_multiplier"])
         w.add_residual_scale(c["residual_multiplier"])
@@ -1824,7 +1834,7 @@ def write_family_gguf(name, model, c):
             to = names.get_name(k.replace("dt_bias", "dt_proj")) + ".bias"
         if k.endswith(".A_log"):
             to = names.get_name(k)
-        if k.endswith("shared_expert_gate.weight"):
+        if k.endswith(("shared_expert_gate.weight", "moe_statics.e_score_correction_bias")):
             a = a[0]
         half = a.ndim > 1 and "ffn_gate_inp" not in to and "ssm_conv1d" not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))

@@ -94,6 +94,12 @@ MODELS = {
         | dict(moe_intermediate_size=32, head_dim=16, n_routed_experts=6, num_mtp_layers=0)
         | dict(use_qk_norm=True, attention_bias=True, num_hidden_layers=3),
     ),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        {k: v for k, v in MIXTURE.items() if k != "num_experts_per_tok"}
+        | dict(moe_intermediate_size=32, head_dim=16, moe_num_experts=6, moe_k=2)
+        | dict(num_hidden_layers=3, moe_num_shared_experts=2),
+    ),
     "gpt_oss": (
         "GptOssConfig",
         MIXTURE | dict(head_dim=16, sliding_window=9, num_local_experts=6),
@@ -122,6 +128,9 @@ MODELS = {
         | dict(attention_bias=True),
     ),
 }
+# With seed 3 two experts of a token are so close that llama.cpp, whose keys and values are float16,
+# chooses the other one.
+SEED = {"ernie4_5_moe": 5}
 
 
 class Params(ctypes.Structure):  # larger than any of llama.cpp's own
@@ -185,7 +194,7 @@ def main():
     bad = 0
     for name in only:
         kind, shape = MODELS[name]
-        torch.manual_seed(3)
+        torch.manual_seed(SEED.get(name, 3))
         c = getattr(transformers, kind)(pad_token_id=0, bos_token_id=1, eos_token_id=2, **shape)
         model = transformers.AutoModelForCausalLM.from_config(c)
         for p in model.parameters():

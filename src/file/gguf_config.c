@@ -124,7 +124,7 @@ static bool is_read(const struct maker *m, const char *name)
 {
 	if (m->arch->experts && !strcmp(name, "expert_count"))
 		return true;
-	if (m->arch->experts == GGUF_EXPERTS_GLM && !strcmp(name, "expert_shared_count"))
+	if (m->arch->experts >= GGUF_EXPERTS_GLM && !strcmp(name, "expert_shared_count"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
@@ -334,6 +334,19 @@ static int read_glm4moe(const struct maker *m, struct err *e)
 	return 0;
 }
 
+/* ERNIE: how many experts every token has, which layers have none. */
+static int read_ernie(const struct maker *m, struct err *e)
+{
+	int64_t shared = 0, dense = 0, step = 1;
+	TRY(read_integer(m, "expert_shared_count", false, 0, &shared, e));
+	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(read_integer(m, "interleave_moe_layer_step", false, 1, &step, e));
+	set_int(m, "moe_num_shared_experts", shared);
+	set_int(m, "moe_layer_start_index", dense);
+	set_int(m, "moe_layer_interval", step);
+	return 0;
+}
+
 /* Which layers have linear attention: a list, or all but every n-th. */
 static int read_layers(const struct maker *m, int64_t layers, struct err *e)
 {
@@ -420,6 +433,8 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 		TRY(read_qwen2moe(m, *ffn_p, e));
 	else if (kind == GGUF_EXPERTS_GLM)
 		TRY(read_glm4moe(m, e));
+	else if (kind == GGUF_EXPERTS_ERNIE)
+		TRY(read_ernie(m, e));
 	else
 		*ffn_p = width;
 	return 0;

@@ -86,6 +86,15 @@ static const struct gguf_arch arch[] = {
 	  .theta = 500000,
 	  .head_dim = 128,
 	  .tied = true },
+	{ .name = "ernie4_5-moe",
+	  .model_type = "ernie4_5_moe",
+	  .architecture = "Ernie4_5_MoeForCausalLM",
+	  .experts = GGUF_EXPERTS_ERNIE,
+	  .whole = true,
+	  .eps = 1e-5,
+	  .theta = 500000,
+	  .head_dim = 128,
+	  .tied = true },
 	{ .name = "seed_oss",
 	  .model_type = "seed_oss",
 	  .architecture = "SeedOssForCausalLM",
@@ -178,6 +187,8 @@ enum {
 	SHARED = 32,  /* an expert that every token has */
 	SHARES = 64,  /* several as one */
 	LINEAR = 128, /* attention beside the MLP */
+	GATED = 256,  /* where a router has its correction: GLM, ERNIE */
+	STATICS = 512,
 	EITHER = ~0
 };
 
@@ -216,7 +227,8 @@ static const struct {
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, PARTS },
 	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
-	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, SHARES },
+	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, GATED },
+	{ correction, "model.layers.%.mlp.moe_statics.e_score_correction_bias", ALL, STATICS },
 	{ "blk.%.ffn_gate_inp", "model.layers.%.mlp.router", ALL, OSS },
 	{ "blk.%.ffn_gate_exps", "model.layers.%.mlp.experts.*.gate_proj", ALL, OSS },
 	{ "blk.%.ffn_up_exps", "model.layers.%.mlp.experts.*.up_proj", ALL, OSS },
@@ -253,7 +265,8 @@ static bool holds(const struct gguf_arch *a, size_t i)
 				  [GGUF_EXPERTS_SPARSE] = SPARSE,
 				  [GGUF_EXPERTS_OSS] = OSS,
 				  [GGUF_EXPERTS_QWEN2] = EXPERTS | SHARED,
-				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS };
+				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS | GATED,
+				  [GGUF_EXPERTS_ERNIE] = EXPERTS | SHARES | PARTS | STATICS };
 	const int up = (a->experts    ? of[a->experts]
 			: a->fused_up ? WHOLE
 				      : PARTS) |

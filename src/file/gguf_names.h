@@ -25,7 +25,8 @@ enum gguf_experts {
 	GGUF_EXPERTS_SPARSE /* Mixtral */,
 	GGUF_EXPERTS_OSS,
 	GGUF_EXPERTS_QWEN2, /* as MLP, and one that every token has */
-	GGUF_EXPERTS_GLM    /* the same, and layers without experts */
+	GGUF_EXPERTS_GLM,   /* the same, and layers without experts */
+	GGUF_EXPERTS_ERNIE  /* as GLM under other keys */
 };
 
 /* GGUF_LINEAR_MOST: of heads of linear attention and their widths. */
@@ -57,6 +58,7 @@ struct gguf_arch {
 static inline const char *gguf_experts_key(enum gguf_experts kind)
 {
 	return kind == GGUF_EXPERTS_GLM                                  ? "n_routed_experts"
+	       : kind == GGUF_EXPERTS_ERNIE                              ? "moe_num_experts"
 	       : kind == GGUF_EXPERTS_SPARSE || kind == GGUF_EXPERTS_OSS ? "num_local_experts"
 									 : "num_experts";
 }

@@ -63,7 +63,9 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 	TRY(json_opt_int(m->c, m->where, "num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_local_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "n_routed_experts", 1, GGUF_EXPERTS_MOST, &n, e));
+	TRY(json_opt_int(m->c, m->where, "moe_num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_experts_per_tok", 1, n, &used, e));
+	TRY(json_opt_int(m->c, m->where, "moe_k", 1, n, &used, e));
 	TRY(json_opt_bool(m->c, m->where, "norm_topk_prob", &whole, e));
 	if (kind == GGUF_EXPERTS_GLM)
 		maker_bool(m, "expert_weights_norm", whole);
@@ -73,7 +75,10 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 	maker_u32(m, "expert_count", n);
 	maker_u32(m, "expert_used_count", used);
 	if (wide) {
-		int64_t width = m->s->arch->linear ? 512 : kind == GGUF_EXPERTS_MLP ? 768 : 1408;
+		int64_t width = m->s->arch->linear           ? 512
+				: kind == GGUF_EXPERTS_MLP   ? 768
+				: kind == GGUF_EXPERTS_ERNIE ? 1536
+							     : 1408;
 		TRY(json_opt_int(m->c, m->where, wide, 1, INT32_MAX, &width, e));
 		maker_u32(m, "expert_feed_forward_length", width);
 	}
@@ -332,6 +337,26 @@ static int special_ernie(const struct gguf_maker *m, struct err *e)
 	return refuse(m, "use_bias", e);
 }
 
+/* From the first layer with experts on, every n-th has some. */
+static int special_ernie_moe(const struct gguf_maker *m, struct err *e)
+{
+	int64_t shared = 2, first = 1, last = -1, step = 1, width = 1536;
+	TRY(refuse(m, "use_bias", e));
+	TRY(json_opt_int(m->c, m->where, "moe_num_shared_experts", 0, 64, &shared, e));
+	TRY(json_opt_int(m->c, m->where, "moe_layer_start_index", 0, INT32_MAX, &first, e));
+	TRY(json_opt_int(m->c, m->where, "moe_layer_end_index", -1, INT32_MAX, &last, e));
+	TRY(json_opt_int(m->c, m->where, "moe_layer_interval", 1, INT32_MAX, &step, e));
+	TRY(json_opt_int(m->c, m->where, "moe_intermediate_size", 1, 1 << 22, &width, e));
+	if (last >= 0 && last < m->s->layers - 1)
+		return no_place(m, "moe_layer_end_index", e);
+	TRY(put_experts(m, "moe_intermediate_size", 64, 6, e));
+	maker_u32(m, "expert_shared_count", shared);
+	maker_u32(m, "expert_shared_feed_forward_length", shared * width);
+	maker_u32(m, "leading_dense_block_count", first);
+	maker_u32(m, "interleave_moe_layer_step", step);
+	return 0;
+}
+
 /* llama.cpp has no bias of the MLP. */
 static int special_seed(const struct gguf_maker *m, struct err *e)
 {
@@ -437,16 +462,27 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		const char *arch;
 		int (*put)(const struct gguf_maker *m, struct err *e);
 	} rows[] = {
-		{ "llama", special_llama },       { "qwen2", special_qwen },
-		{ "qwen3", special_qwen },        { "granite", special_granite },
-		{ "smollm3", special_smollm3 },   { "olmo2", special_olmo2 },
-		{ "gemma", special_gemma },       { "gemma2", special_gemma2 },
-		{ "gemma3", special_gemma3 },     { "phi3", special_phi3 },
-		{ "qwen3moe", special_qwen3moe }, { "olmoe", special_olmoe },
-		{ "gpt-oss", special_gpt_oss },   { "qwen2moe", special_qwen2moe },
-		{ "glm4moe", special_glm4moe },   { "exaone4", special_exaone4 },
-		{ "ernie4_5", special_ernie },    { "qwen35", special_qwen35 },
-		{ "seed_oss", special_seed },     { "qwen35moe", special_qwen35moe },
+		{ "llama", special_llama },
+		{ "qwen2", special_qwen },
+		{ "qwen3", special_qwen },
+		{ "granite", special_granite },
+		{ "smollm3", special_smollm3 },
+		{ "olmo2", special_olmo2 },
+		{ "gemma", special_gemma },
+		{ "gemma2", special_gemma2 },
+		{ "gemma3", special_gemma3 },
+		{ "phi3", special_phi3 },
+		{ "qwen3moe", special_qwen3moe },
+		{ "olmoe", special_olmoe },
+		{ "gpt-oss", special_gpt_oss },
+		{ "qwen2moe", special_qwen2moe },
+		{ "glm4moe", special_glm4moe },
+		{ "exaone4", special_exaone4 },
+		{ "ernie4_5", special_ernie },
+		{ "qwen35", special_qwen35 },
+		{ "seed_oss", special_seed },
+		{ "qwen35moe", special_qwen35moe },
+		{ "ernie4_5-moe", special_ernie_moe },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
