@@ -663,6 +663,7 @@ static void test_text_part(void **state)
 		{ "lm_head.weight", "lm_head.weight" },
 		{ "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight" },
 		{ "vision_tower.vision_model.x", NULL },
+		{ "visual.blocks.0.attn.proj.bias", NULL },
 		{ "model.multi_modal_projector.x", NULL },
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

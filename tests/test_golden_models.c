@@ -57,6 +57,7 @@ static const struct row {
 	{ "gemma3", "gemma3", false },
 	{ "gemma3-vision", "gemma3", true },
 	{ "mistral-vision", "mistral-full", true },
+	{ "qwen2_5-vision", "qwen2", true },
 	{ "qwen3-vision", "qwen3", true },
 	{ "qwen3_5-vision", "qwen3_5", true },
 	{ "qwen3_5-moe-vision", "qwen3_5-moe", true },

@@ -29,6 +29,8 @@ SIGLIP = dict(
 PIXTRAL = dict(SIGLIP, model_type="pixtral", head_dim=8)
 QWEN = dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4)
 QWEN |= dict(out_hidden_size=48, num_position_embeddings=4, deepstack_visual_indexes=[0])
+QWEN2 = dict(depth=1, hidden_size=48, intermediate_size=24, num_heads=2, patch_size=4)
+QWEN2 |= dict(out_hidden_size=48, fullatt_block_indexes=[0])
 QWEN35 = {k: v for k, v in QWEN.items() if k != "deepstack_visual_indexes"}
 # name, language model, the whole model's type and class, what else its configuration has
 FOLDERS = (
@@ -47,6 +49,14 @@ FOLDERS = (
         transformers.Mistral3ForConditionalGeneration,
         dict(vision_config=PIXTRAL, image_token_index=10, spatial_merge_size=2)
         | dict(projector_hidden_act="gelu", multimodal_projector_bias=False),
+    ),
+    (
+        "qwen2_5-vision",
+        "qwen2",
+        "qwen2_5_vl",
+        transformers.Qwen2_5_VLForConditionalGeneration,
+        dict(vision_config=QWEN2, image_token_id=120, video_token_id=121)
+        | dict(vision_start_token_id=122, vision_end_token_id=123, vision_token_id=124),
     ),
     (
         "qwen3-vision",
@@ -92,12 +102,17 @@ def main():
             sections = [4, 3, 3] if kind == "qwen3_vl" else [2, 1, 1]
             text["rope_parameters"] |= dict(mrope_section=sections, mrope_interleaved=True)
             more = dict(more, tie_word_embeddings=tied)
-        config |= dict(text_config=text) | more
+        if kind == "qwen2_5_vl":  # as on the hub
+            text["rope_scaling"] = dict(type="mrope", mrope_section=[2, 2, 2])
+            config |= text | dict(model_type=kind) | more
+        else:
+            config |= dict(text_config=text) | more
         folder = models.path(name, "")
         models.write_json(os.path.join(folder, "config.json"), config)
         whole = cls(transformers.AutoConfig.from_pretrained(folder))
         state = {}
         before = "model." if qwen else ""
+        flat = kind == "qwen2_5_vl"
         for k, v in whole.state_dict().items():
             k = k.removeprefix("model.")
             if not k.startswith(("language_model.", "lm_head.")):
@@ -105,7 +120,7 @@ def main():
         for k, v in weights.items():
             if before and k.startswith("model."):
                 k = k.replace("model.", "model.language_model.", 1)
-            state[k if before else "language_model." + k] = v
+            state[k if before or flat else "language_model." + k] = v
         if kind.startswith("qwen3_5"):  # a layer that predicts one token more, not read
             state["mtp.fc.weight"] = torch.ones(48, 96, dtype=torch.bfloat16)
             state["mtp.layers.0.input_layernorm.weight"] = torch.ones(48, dtype=torch.bfloat16)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen3-VL and Qwen3.5 (dense, with experts) a small
-random model is made and saved by transformers. A run's adapter (that of experts as `merge
+For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (dense, with experts)
+a small random model is made and saved by transformers. A run's adapter (that of experts as `merge
 --adapter-only` writes it) must load into the whole model by PEFT, in the language model only, and
 change its logits as `heteroshard merge` changes those of the language model alone; an adapter that
 PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
@@ -77,6 +77,21 @@ def qwen():
     return transformers.Qwen3VLForConditionalGeneration, c
 
 
+def qwen2():
+    rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[2, 2, 2])
+    c = transformers.Qwen2_5_VLConfig(
+        text_config={k: v for k, v in TEXT.items() if k != "head_dim"} | dict(rope_parameters=rope),
+        vision_config=dict(depth=1, hidden_size=48, intermediate_size=24, num_heads=2)
+        | dict(patch_size=4, out_hidden_size=48, fullatt_block_indexes=[0]),
+        image_token_id=268,
+        video_token_id=269,
+        vision_start_token_id=270,
+        vision_end_token_id=271,
+        tie_word_embeddings=True,
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration, c
+
+
 def qwen35(moe=False):
     rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[2, 1, 1])
     linear = dict(linear_key_head_dim=12, linear_value_head_dim=10, linear_num_key_heads=2)
@@ -105,7 +120,7 @@ def qwen35_moe():
     return qwen35(True)
 
 
-MODELS = (gemma, mistral, ministral, qwen, qwen35, qwen35_moe)
+MODELS = (gemma, mistral, ministral, qwen2, qwen, qwen35, qwen35_moe)
 
 
 def logits(model):

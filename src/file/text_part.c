@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_part.c - see text_part.h. Sources: transformers 5.23, models/gemma3, mistral3
- * and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py (names). */
+/* text_part.c - see text_part.h. Sources: transformers 5.24, models/gemma3, mistral3, qwen2_vl,
+ * qwen2_5_vl and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py (names). */
 #include "file/text_part.h"
 
 #include "base/err.h"
@@ -10,10 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#define QWEN2_VL                                                                                   \
+	"{\"num_key_value_heads\": 8, \"max_position_embeddings\": 32768, "                        \
+	"\"rms_norm_eps\": 1e-5, \"rope_theta\": 1000000}"
+
 /* Of the same `whole` the first row holds for other kinds of `text`. `as`: the model_type that the
  * language model has alone. */
 static const struct model {
 	const char *whole, *text, *as, *architecture;
+	bool flat; /* on the hub text_config's keys are beside those of the whole model */
 	const char *defaults; /* what transformers takes where text_config lacks a key */
 } models[] = {
 	{ .whole = "gemma3",
@@ -37,6 +42,18 @@ static const struct model {
 	  .architecture = "Ministral3ForCausalLM",
 	  .defaults = "{}" },
 	/* the three positions of a token of text are the same */
+	{ .whole = "qwen2_vl",
+	  .text = "qwen2_vl_text",
+	  .as = "qwen2",
+	  .architecture = "Qwen2ForCausalLM",
+	  .flat = true,
+	  .defaults = QWEN2_VL },
+	{ .whole = "qwen2_5_vl",
+	  .text = "qwen2_5_vl_text",
+	  .as = "qwen2",
+	  .architecture = "Qwen2ForCausalLM",
+	  .flat = true,
+	  .defaults = QWEN2_VL },
 	{ .whole = "qwen3_vl",
 	  .text = "qwen3_vl_text",
 	  .as = "qwen3",
@@ -66,8 +83,21 @@ static const char *const outer[] = { "bos_token_id",
 /* Which frequencies turn by which position of a piece of a picture. */
 static void drop_sections(json_t *rope)
 {
+	const char *type = json_string_value(json_object_get(rope, "type"));
 	json_object_del(rope, "mrope_section");
 	json_object_del(rope, "mrope_interleaved");
+	if (type && !strcmp(type, "mrope"))
+		json_object_set_new(rope, "type", json_string("default"));
+}
+
+/* A language model's keys without those of the whole model. */
+static void drop_outer(json_t *o)
+{
+	static const char *const keys[] = { "vision_config",         "image_token_id",
+					    "video_token_id",        "vision_token_id",
+					    "vision_start_token_id", "vision_end_token_id" };
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		json_object_del(o, keys[i]);
 }
 
 int text_part_config(const json_t *config, const char *where, json_t **text_p, struct err *e)
@@ -82,6 +112,10 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 			m = &models[i];
 	if (!m)
 		return 0;
+	if (!text && m->flat) {
+		text = config;
+		kind = NULL;
+	}
 	if (!json_is_object(text))
 		return err_set(e, ERR_INPUT,
 			       "%s: 'text_config', the configuration of its language model, is "
@@ -90,6 +124,8 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 	json_t *o = json_deep_copy(text);
 	if (!o)
 		return err_nomem(e, 4096, "a configuration");
+	if (text == config)
+		drop_outer(o);
 	if (!kind || !strcmp(kind, m->text))
 		json_object_set_new(o, "model_type", json_string(m->as));
 	json_t *missing = json_loads(m->defaults, 0, NULL);
@@ -107,9 +143,9 @@ int text_part_config(const json_t *config, const char *where, json_t **text_p, s
 
 const char *text_part_name(const char *name, char *out, size_t cap)
 {
-	static const char *const others[] = { "vision_tower.", "multi_modal_projector.",
+	static const char *const others[] = { "vision_tower.",       "multi_modal_projector.",
 					      "model.vision_tower.", "model.multi_modal_projector.",
-					      "model.visual." };
+					      "model.visual.",       "visual." };
 	static const struct {
 		const char *from, *to;
 	} rows[] = {

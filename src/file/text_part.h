@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text_part.h - the language model of a folder that also has a model for pictures (Gemma 3 from 4B
- * on, Mistral Small 3.1, Ministral 3, Qwen3-VL): it is read as a model of its own, the rest is
- * passed over.
+ * on, Mistral Small 3.1, Ministral 3, Qwen2-VL to Qwen3-VL, Qwen3.5): it is read as a model of its
+ * own, the rest is passed over.
  *
- * config.json has the language model's configuration under `text_config`; its tensors are named
- * "language_model.model.layers.0..." in files of the hub, "model.language_model.layers.0..." inside
- * transformers 5 and in adapters of PEFT. */
+ * config.json has the language model's configuration under `text_config`, Qwen2-VL's of the hub
+ * among its other keys; its tensors are named "language_model.model.layers.0..." in files of the
+ * hub (Qwen2-VL's "model.layers.0..."), "model.language_model.layers.0..." inside transformers 5
+ * and in adapters of PEFT. */
 #ifndef HS_FILE_TEXT_PART_H
 #define HS_FILE_TEXT_PART_H
 
