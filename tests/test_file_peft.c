@@ -132,6 +132,8 @@ static void test_refused(void **state)
 		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":4}}", ERR_INPUT, "'r' is 4" },
 		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q.*\":4}}", ERR_UNSUPPORTED,
 		  "rank_pattern" },
+		{ "{\"peft_type\":\"LORA\",\"alpha_pattern\":{\"q{1}\":4}}", ERR_UNSUPPORTED,
+		  "alpha_pattern" },
 		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":[4]}", ERR_UNSUPPORTED,
 		  "rank_pattern" },
 		{ "{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q\":0.5}}", ERR_INPUT,
@@ -200,13 +202,72 @@ static void test_order(void **state)
 	arena_release(&a);
 }
 
+/* Which numbers of patterns a module has in PEFT: a key is a regular expression, in which a dot is
+ * any character, and a target of target_parameters has the name of its parameter. */
+static void test_patterns(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	const struct st_spec spec[] = {
+		{ P "layers.2.up_proj.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "layers.2.up_proj.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL },
+		{ P "layers.2.v_proj.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "layers.2.v_proj.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL },
+	};
+	static const struct {
+		const char *pattern;
+		double up, v;
+	} rows[] = {
+		{ "v.proj", 1, 4 },         { "2.v_pro.", 1, 4 },         { ".2.v_proj", 1, 1 },
+		{ "^layers.2.v", 1, 1 },    { "^layers.2.v.proj", 1, 4 }, { "up_proj", 1, 1 },
+		{ "up_proj.weight", 4, 1 },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		char config[256];
+		snprintf(config, sizeof config,
+			 "{\"peft_type\":\"LORA\",\"target_parameters\":[\"up_proj.weight\"],"
+			 "\"alpha_pattern\":{\"%s\":32}}",
+			 rows[i].pattern);
+		adapter(spec, 4, config);
+		assert_int_equal(peft_read(scratch("bad"), &a, &ad, &e), 0);
+		print_message("# %s: %g, %g\n", rows[i].pattern, ad.pair[0].scale,
+			      ad.pair[1].scale);
+		assert_true(ad.pair[0].scale == rows[i].up && ad.pair[1].scale == rows[i].v);
+	}
+	arena_release(&a);
+}
+
+/* A head that is a target has a pair, and its own weights beside it: both are read. */
+static void test_head(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	const struct st_spec spec[] = {
+		{ P "lm_head.base_layer.weight", DT_F32, 2, { 7, 5 }, NULL },
+		{ P "lm_head.lora_A.weight", DT_F32, 2, { 8, 5 }, NULL },
+		{ P "lm_head.lora_B.weight", DT_F32, 2, { 7, 8 }, NULL },
+		{ P "embed_tokens.base_layer.weight", DT_F32, 2, { 7, 5 }, NULL },
+	};
+	adapter(spec, 3, "{\"peft_type\":\"LORA\"}");
+	assert_int_equal(peft_read(scratch("bad"), &a, &ad, &e), 0);
+	assert_true(ad.npair == 1 && ad.nsaved == 1);
+	assert_string_equal(ad.pair[0].module, "lm_head");
+	assert_string_equal(ad.saved[0].module, "lm_head");
+	adapter(spec, 4, "{\"peft_type\":\"LORA\"}");
+	refuse(ERR_UNSUPPORTED, "embed_tokens.base_layer.weight");
+	arena_release(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_scale),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_reference), cmocka_unit_test(test_scale),
+		cmocka_unit_test(test_refused),   cmocka_unit_test(test_order),
+		cmocka_unit_test(test_patterns),  cmocka_unit_test(test_head),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,38 +39,51 @@ static bool is_name_of(const char *name, const char *module, size_t n)
 	return n >= k && !strncmp(module + n - k, name, k) && (n == k || module[n - k - 1] == '.');
 }
 
-/* As PEFT's get_pattern_key: the key is the name, or what follows a dot of it. */
+/* As PEFT's get_pattern_key: the key is the name, or what follows a dot of it; a dot in the key,
+ * which is a regular expression there, is any character. */
 static const struct peft_number *pattern_of(const struct peft_number *p, size_t n,
-					    const char *module, size_t len)
+					    const char *module)
 {
+	const size_t len = strlen(module);
 	for (size_t i = 0; i < n; i++) {
 		const bool whole = p[i].key[0] == '^';
 		const char *key = p[i].key + whole;
-		if (is_name_of(key, module, len) && (!whole || strlen(key) == len))
+		const size_t k = strlen(key);
+		if (k > len || (k < len && (whole || module[len - k - 1] != '.')))
+			continue;
+		size_t same = 0;
+		while (same < k && (key[same] == '.' || key[same] == module[len - k + same]))
+			same++;
+		if (same == k)
 			return &p[i];
 	}
 	return NULL;
 }
 
-/* A router is a module here, and a parameter ("mlp.gate.weight") for target_parameters. */
-static const struct peft_number *number_of(const struct peft_number *p, size_t n,
-					   const char *module)
+/* A module whose parameter ("mlp.gate.weight") is one of target_parameters has the number of that
+ * name. A router is a module here, and a parameter there. */
+static const struct peft_number *number_of(const struct peft_config *c, const struct peft_number *p,
+					   size_t n, const char *module)
 {
 	char name[512];
-	const int len = snprintf(name, sizeof name, "%s.weight", module);
-	const struct peft_number *found = pattern_of(p, n, module, strlen(module));
-	return found || len >= (int)sizeof name ? found : pattern_of(p, n, name, (size_t)len);
+	bool parameter = false;
+	if (snprintf(name, sizeof name, "%s.weight", module) >= (int)sizeof name)
+		return pattern_of(p, n, module);
+	for (size_t i = 0; i < c->nparameter && !parameter; i++)
+		parameter = is_name_of(c->parameter[i], name, strlen(name));
+	const struct peft_number *found = parameter ? NULL : pattern_of(p, n, module);
+	return found ? found : pattern_of(p, n, name);
 }
 
 int peft_rank_of(const struct peft_config *c, const char *module)
 {
-	const struct peft_number *p = number_of(c->rank, c->nrank, module);
+	const struct peft_number *p = number_of(c, c->rank, c->nrank, module);
 	return p ? (int)p->value : c->r;
 }
 
 double peft_scale_of(const struct peft_config *c, const char *module)
 {
-	const struct peft_number *p = number_of(c->alphas, c->nalpha, module);
+	const struct peft_number *p = number_of(c, c->alphas, c->nalpha, module);
 	const struct peft_config one = { .r = peft_rank_of(c, module),
 					 .alpha = p ? p->value : c->alpha,
 					 .rslora = c->rslora };
@@ -181,7 +194,7 @@ static int read_pattern(const json_t *o, const char *where, const char *key, boo
 	json_object_foreach((json_t *)map, name, v)
 	{
 		const double d = json_number_value(v);
-		if (strpbrk(name, "*+?()[]|\\$") || strrchr(name, '^') > name)
+		if (strpbrk(name, "*+?()[]{}|\\$") || strrchr(name, '^') > name)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: '%s': '%.80s' is a regular expression, only names of "
 				       "modules are read",
@@ -398,16 +411,24 @@ static int read_pair(const char *path, const struct st_file *f, const struct st_
 	return load(path, tb, a, &p->b, e);
 }
 
-/* PREFIX module ".weight" of a module of modules_to_save. */
-static bool is_saved(const struct peft_config *c, const char *name, const char **module_p,
-		     size_t *n_p)
+/* PREFIX module ".weight" of a module of modules_to_save; or ".base_layer.weight" of one that has a
+ * pair too: so PEFT saves a head that is a target. */
+static bool is_saved(const struct st_file *f, const struct peft_config *c, const char *name,
+		     const char **module_p, size_t *n_p)
 {
-	const size_t head = sizeof PREFIX - 1, tail = sizeof ".weight" - 1, n = strlen(name);
+	static const char base[] = ".base_layer";
+	const size_t head = sizeof PREFIX - 1, tail = sizeof ".weight" - 1, n = strlen(name),
+		     more = sizeof base - 1;
 	if (n <= head + tail || strncmp(name, PREFIX, head) != 0 ||
 	    strcmp(name + n - tail, ".weight") != 0)
 		return false;
 	*module_p = name + head;
 	*n_p = n - head - tail;
+	if (*n_p > more && !strncmp(*module_p + *n_p - more, base, more) &&
+	    find(f, *module_p, *n_p - more, ".lora_A.weight")) {
+		*n_p -= more;
+		return true;
+	}
 	for (size_t i = 0; i < c->nsave; i++)
 		if (is_name_of(c->save[i], *module_p, *n_p))
 			return true;
@@ -458,7 +479,7 @@ static int read_pairs(const char *path, const struct st_file *f, struct arena *a
 		size_t len;
 		bool is_b;
 		const char *m = strstr(t->name, ".lora_magnitude_vector");
-		if (is_saved(&ad->cfg, t->name, &module, &len)) {
+		if (is_saved(f, &ad->cfg, t->name, &module, &len)) {
 			TRY(read_saved(path, t, module, len, a, &ad->saved[ad->nsaved++], e));
 			other++;
 			continue;
