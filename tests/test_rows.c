@@ -111,6 +111,27 @@ static void families(void **state)
 	}
 }
 
+/* transformers takes a text for a list of its letters; here it was as if nothing was said. */
+static void layer_types_are_a_list(void **state)
+{
+	(void)state;
+	static const char *const type[] = { "qwen2", "gemma3_text", "qwen3_5_text" };
+	for (size_t i = 0; i < ARRAY_LEN(type); i++) {
+		struct model_config *c = mem_zalloc(sizeof *c);
+		struct err e = { 0 };
+		/* the second name is what transformers writes of a GGUF's */
+		json_t *j = json_pack("{s:s, s:s, s:s, s:i}", "model_type", type[i],
+				      "_model_name_or_path", "x", "layer_types",
+				      "sliding_attention", "num_hidden_layers", 2);
+		assert_non_null(c);
+		assert_int_equal(model_config_read(j, "config.json", c, &e), ERR_INPUT);
+		assert_string_equal(e.msg, "config.json: 'layer_types' must be a list with a name "
+					   "for each layer");
+		json_decref(j);
+		mem_free(c);
+	}
+}
+
 /* The loss after a few steps, as a share of the first. */
 static double descend(const struct optimizer *o, float rate)
 {
@@ -267,6 +288,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families),
+		cmocka_unit_test(layer_types_are_a_list),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),
 		cmocka_unit_test(curves_of_transformers),

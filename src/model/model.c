@@ -464,6 +464,7 @@ static const char *const harmless[] = { "architectures",
 					"unk_token_id",
 					"_name_or_path",
 					"name_or_path",
+					"_model_name_or_path",
 					"auto_map",
 					"is_llama_config",
 					"pretraining_tp",
@@ -527,6 +528,11 @@ static int check_fixed(const json_t *j, const struct model_family *f, const char
 	const char *key = "hidden_activation", *act = f->gelu ? "gelu_pytorch_tanh" : "silu";
 	double drop = 0;
 	bool interleaved = false;
+	const json_t *types = json_object_get(j, "layer_types");
+	if (types && !json_is_null(types) && !json_is_array(types))
+		return err_set(e, ERR_INPUT,
+			       "%s: 'layer_types' must be a list with a name for each layer",
+			       where);
 	if (!json_is_string(json_object_get(j, key)))
 		key = "hidden_act";
 	TRY(json_opt_str(j, where, key, &act, e));
