@@ -87,7 +87,11 @@ static bool is_case(struct jval v, bool upper)
 	return letters;
 }
 
-static bool odd(struct jval v) { return v.k == J_INT && v.i % 2 != 0; }
+/* What divided by two leaves, of numbers; true is 1. */
+static double rest_of_two(struct jval v)
+{
+	return v.k == J_FLOAT ? fabs(fmod(v.f, 2)) : v.k == J_BOOL ? v.b : (double)llabs(v.i % 2);
+}
 
 static const char *const unary_tests[] = { "defined", "undefined", "none",     "boolean",  "true",
 					   "false",   "integer",   "float",    "number",   "string",
@@ -113,6 +117,9 @@ int jinja_test(struct jx *x, const char *name, struct jval v, const struct jargs
 		return jx_fail(x, "there is no test '%s'", name);
 	if (a->n)
 		return jx_fail(x, "the test '%s' takes no value", name);
+	const double rest = jx_is_number(v) ? rest_of_two(v) : -1;
+	if (rest < 0 && (!strcmp(name, "odd") || !strcmp(name, "even")))
+		return jx_fail(x, "the test '%s' needs a number", name);
 	const bool cased = v.k == J_STR && (!strcmp(name, "lower") || !strcmp(name, "upper"));
 	TRY(jx_tick(x, cased ? v.s->n / 4 : 0));
 	const bool yes[] = { v.k != J_UNDEF,
@@ -129,8 +136,8 @@ int jinja_test(struct jx *x, const char *name, struct jval v, const struct jargs
 			     is_iterable(v),
 			     is_iterable(v),
 			     v.k == J_MACRO || v.k == J_CALL,
-			     odd(v),
-			     v.k == J_INT && !odd(v),
+			     rest == 1,
+			     rest == 0,
 			     cased && is_case(v, false),
 			     cased && is_case(v, true) };
 	*yes_p = yes[t];
