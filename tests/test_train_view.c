@@ -275,6 +275,30 @@ static void on_one_time_axis(void **state)
 	tiny_remove(&s.t);
 }
 
+/* PEFT leaves modules of such an adapter out: the end says which command makes one that it
+ * takes. */
+static void of_experts(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make_model(&s, "{\"model_type\":\"qwen3_moe\"," TINY_COMMON
+			    ",\"num_experts\":4,\"num_experts_per_tok\":2,"
+			    "\"moe_intermediate_size\":24}");
+	site_configuration(&s, "run", 0, "");
+	struct process all =
+		site_start(&s, "train", "run.yaml", "max_steps=3", "val_set_size=0", NULL);
+	must_succeed(&all);
+	assert_true(says(&all, "for PEFT: heteroshard merge "));
+	assert_true(says(&all, "/run OUT --adapter-only"));
+	struct process attention =
+		site_start(&s, "train", "run.yaml", "max_steps=3", "val_set_size=0",
+			   "lora_target_linear=false", "lora_target_modules=q_proj",
+			   "overwrite_output_dir=true", NULL);
+	must_succeed(&attention);
+	assert_false(says(&attention, "for PEFT"));
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -287,9 +311,8 @@ int main(int argc, char **argv)
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		/* changes the program: the last one */
-		cmocka_unit_test(what_a_job_shows),
-		cmocka_unit_test(what_a_group_shows),
-		cmocka_unit_test(one_machine_is_one_box),
+		cmocka_unit_test(what_a_job_shows),       cmocka_unit_test(what_a_group_shows),
+		cmocka_unit_test(one_machine_is_one_box), cmocka_unit_test(of_experts),
 		cmocka_unit_test(on_one_time_axis),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

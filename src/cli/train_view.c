@@ -54,7 +54,8 @@ struct train_view {
 	struct tensorboard *board;
 	struct mlflow *mlflow;
 	struct wandb *wandb;
-	bool done; /* the run ended well */
+	bool done;       /* the run ended well */
+	bool on_experts; /* they get adapters */
 	struct trace *trace;
 	char title[256];
 	int64_t plotted, since; /* when the picture was drawn last; when all began */
@@ -356,6 +357,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 	name_tracks(v);
 	draw_topology(v);
 	tell_control(v, NULL);
+	v->on_experts = figures_on_experts(i);
 	v->began = true;
 	v->plotted = v->told = clock_now();
 	return 0;
@@ -684,6 +686,9 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
 			       r->val_after);
 	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", r->dir);
+	if (v->on_experts)
+		train_view_say(v, "for PEFT: heteroshard merge %s %s OUT --adapter-only",
+			       v->c->base_model, r->dir);
 }
 
 /* ---- a thread that redraws the display, and shows Ctrl-C before the step is over ---- */

@@ -354,15 +354,26 @@ static int add_router(const struct together *t, const struct peft_pair *p, struc
 	return 0;
 }
 
-/* An MLP for all tokens: `mlp.gate_proj.weight`, `shared_expert.gate_proj.weight`. As targets PEFT
- * 0.21 takes these names for those of experts, and then leaves such modules out. */
+/* Of an MLP for all tokens, or of an expert that all have. */
+static bool is_dense(const char *module)
+{
+	static const enum linear dense[] = { LIN_GATE,         LIN_UP,         LIN_DOWN,
+					     LIN_SHARED_GATE,  LIN_SHARED_UP,  LIN_SHARED_DOWN,
+					     LIN_SHARED_GATES, LIN_SHARED_UPS, LIN_SHARED_DOWNS };
+	for (size_t i = 0; i < ARRAY_LEN(dense); i++)
+		if (linear_is_of(dense[i], module))
+			return true;
+	return false;
+}
+
+/* `mlp.gate_proj.weight`, `shared_expert.gate_proj.weight`. As targets PEFT 0.21 takes these names
+ * for those of experts, and then leaves such modules out. */
 static int add_dense(const struct together *t, const struct peft_pair *p, struct err *e)
 {
-	const char *at = strrchr(p->module, '.');
-	if (!at || (strcmp(at, ".gate_proj") != 0 && strcmp(at, ".up_proj") != 0 &&
-		    strcmp(at, ".down_proj") != 0))
+	if (!is_dense(p->module))
 		return 0;
-	while (at > p->module && at[-1] != '.')
+	const char *at = strrchr(p->module, '.');
+	while (at[-1] != '.')
 		at--;
 	const size_t bytes = strlen(at) + sizeof ".weight";
 	char *key = arena_alloc(t->a, bytes);
