@@ -163,6 +163,11 @@ static void test_description(void **state)
 		 "grep -q '; estimated' %s/o/profile.html && rm -r %s",
 		 dir, dir, dir, dir, dir);
 	assert_int_equal(system(args), 0);
+	/* that is not said where a card is added: it was said without it, 4976 ms */
+	assert_int_equal(plan("--cluster " HOMELAB " --planner even --without M40,cpu --add 3090"),
+			 0);
+	assert_non_null(strstr(out, "RTX-3090-new0"));
+	assert_null(strstr(out, "the job would compute in"));
 	/* without the old ones: another dtype, faster */
 	assert_int_equal(plan("--cluster " HOMELAB " --planner even --without M40,cpu --json -q"),
 			 0);

@@ -512,7 +512,8 @@ static int run_plan(const struct args *a, const struct question *j, struct err *
 	} else {
 		print_plan(&j->p.profile, &plan, j->euro);
 		rc = a->brief ? 0 : print_explanation(j, &plan, e);
-		if (rc == 0 && a->cluster && !a->brief)
+		/* cards that --add brought are not in the description, which is read again */
+		if (rc == 0 && a->cluster && !a->brief && !a->add)
 			rc = plan_worth_dtype(&j->p, &plan, a->cluster, &a->without, e);
 	}
 	const char *dir = folder_of(a, j);

@@ -221,7 +221,6 @@ int plan_worth_dtype(const struct job_plan *j, const struct plan *plan, const ch
 
 	if (rc >= 0 && n && n < (size_t)p->devices) {
 		struct err why = { 0 };
-		/* a device that --add brought is not in the description: no line then */
 		if (profile_describe(path, id, without->n + n, &less, NULL, &why) >= 0 &&
 		    strcmp(less.dtype, p->dtype) != 0 &&
 		    planner_run(j->planner, &less, &j->options, &other, &why) >= 0) {
