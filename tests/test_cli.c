@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program as people call it: exit status, one line on standard error for what went wrong,
  * results on standard output. HS_BIN names the program (scripts/run-tests.sh sets it). */
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "file/atomic.h"
+#include "file/peft.h"
 #include "runtime/merge.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -352,6 +356,40 @@ static void stop_after_a_tensor(void *ctx, uint64_t done, uint64_t all)
 	*(volatile sig_atomic_t *)ctx = done == 3;
 }
 
+/* What a folder cannot hold is said, and nothing is written: it was infinity in the folder. */
+static void merged_numbers(void **state)
+{
+	(void)state;
+	static const struct {
+		float b;
+		const char *says;
+	} rows[] = { { 1e9f, "which float16 does not have: --type bf16" },
+		     { NAN, "with the adapter has the number nan" } };
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct err e = { 0 };
+		struct arena a = ARENA_INIT;
+		struct peft_adapter ad;
+		char bad[100], out[100];
+		snprintf(bad, sizeof bad, "%s/bad", dir);
+		snprintf(out, sizeof out, "%s/merged", dir);
+		assert_int_equal(peft_read("tests/golden/models/train-lora/init", &a, &ad, &e), 0);
+		struct peft_pair *p = &ad.pair[ad.npair - 1];
+		float *b = arena_alloc(&a, (size_t)(p->out * p->r) * sizeof *b);
+		assert_non_null(b);
+		for (int64_t k = 0; k < p->out * p->r; k++)
+			b[k] = rows[i].b;
+		p->b = b;
+		assert_int_equal(mkdir(bad, 0700), 0);
+		assert_int_equal(peft_write(bad, &ad, &e), 0);
+		refused(CALL(NULL, "merge", "tests/golden/models/smollm2", bad, out, "--type",
+			     "f16"),
+			1, rows[i].says);
+		assert_int_equal(access(out, F_OK), -1);
+		assert_int_equal(dir_remove(bad, &e), 0);
+		arena_release(&a);
+	}
+}
+
 /* A merge that is stopped leaves nothing, neither of a file nor of a folder. */
 static void stopped_merge(void **state)
 {
@@ -482,6 +520,7 @@ int main(void)
 		cmocka_unit_test(info),
 		cmocka_unit_test(info_of_a_run),
 		cmocka_unit_test(stopped_merge),
+		cmocka_unit_test(merged_numbers),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(tokenize),
 		cmocka_unit_test(output_that_cannot_be_written),

@@ -111,6 +111,27 @@ static void add_product(const struct peft_pair *p, int64_t row0, int64_t rows, f
 	}
 }
 
+static enum dtype dtype_of(const struct merger *m, const struct model_tensor *t)
+{
+	/* rounded, it would choose other experts */
+	const bool exact = strstr(t->name, MODEL_CORRECTION) != NULL;
+	return m->o->as_base || exact ? t->dtype : m->o->dtype;
+}
+
+/* Whether a folder can hold them; what becomes a GGUF is looked at where it is written. */
+static int check_numbers(const struct merger *m, const struct model_tensor *t, const float *x,
+			 int64_t n, struct err *e)
+{
+	const bool f16 = dtype_of(m, t) == DT_F16;
+	for (int64_t i = 0; i < n; i++)
+		if (!isfinite(x[i]) || (f16 && fabsf(x[i]) >= 65520))
+			return err_set(
+				e, ERR_INPUT, "%s: '%s' with the adapter has the number %g%s",
+				m->o->model, t->name, (double)x[i],
+				isfinite(x[i]) ? ", which float16 does not have: --type bf16" : "");
+	return 0;
+}
+
 static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, float *dst,
 		       struct err *e)
 {
@@ -128,6 +149,8 @@ static int merged_rows(void *ctx, const char *name, int64_t row0, int64_t rows, 
 		TRY(base_rows(m, t, row0, rows, dst, e));
 	if (p)
 		add_product(p, row0, rows, dst);
+	if (p || s)
+		TRY(check_numbers(m, t, dst, rows * t->shape[1], e));
 	if (row0 + rows == t->shape[0]) {
 		model_file_drop(m->file, t);
 		if (m->o->part)
@@ -157,13 +180,6 @@ static int tensor_bytes_out(void *ctx, const struct st_spec *s, uint64_t off, ui
 	dtype_from_f32(s->dtype, m->part, bytes, count);
 	memcpy(dst, bytes + (off - row0 * row_bytes), n);
 	return 0;
-}
-
-static enum dtype dtype_of(const struct merger *m, const struct model_tensor *t)
-{
-	/* rounded, it would choose other experts */
-	const bool exact = strstr(t->name, MODEL_CORRECTION) != NULL;
-	return m->o->as_base || exact ? t->dtype : m->o->dtype;
 }
 
 #define MERGE_MARK "heteroshard.json"
