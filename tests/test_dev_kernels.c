@@ -114,6 +114,44 @@ static void case_copy_columns(struct tensors *ts, enum dtype t)
 	}
 }
 
+static void case_spread(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s][0], c = shapes[s][1], h = 1 + (int64_t)(s % 3),
+			      ldy = c + (int64_t)(s % 2);
+		struct tensor64 *x = tensor_normal(ts, t, n * c, 1),
+				*y = tensor_normal(ts, t, n * h * ldy, 1);
+		double *want = copy(y);
+		for (int64_t i = 0; i < n * h; i++)
+			memcpy(want + i * ldy, x->v + i / h * c, (size_t)c * sizeof *want);
+		LAUNCH(ts, K_spread, t, AB(y), AB(x), AI(n), AI(h), AI(c), AI(ldy));
+		tensor_check(ts, y, want, 0, 0, "spread %lldx%lld", (long long)n, (long long)c);
+		mem_free(want);
+	}
+}
+
+static void case_fold(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(shapes); s++) {
+		const int64_t n = shapes[s][0], c = shapes[s][1], h = 1 + (int64_t)(s % 5),
+			      ldy = c + (int64_t)(s % 2), acc = (int64_t)(s % 2);
+		struct tensor64 *dy = tensor_normal(ts, t, n * h * ldy, 1),
+				*dx = acc ? tensor_normal(ts, t, n * c, 1)
+					  : tensor_nan(ts, t, n * c);
+		double *want = copy(dx);
+		for (int64_t i = 0; i < n * c; i++) {
+			double sum = acc ? want[i] : 0;
+			for (int64_t k = 0; k < h; k++)
+				sum += dy->v[(i / c * h + k) * ldy + i % c];
+			want[i] = sum;
+		}
+		LAUNCH(ts, K_fold, t, AB(dx), AB(dy), AI(n), AI(h), AI(c), AI(ldy), AI(acc));
+		tensor_check(ts, dx, want, rel_of(t), abs_of(t), "fold %lldx%lldx%lld",
+			     (long long)n, (long long)h, (long long)c);
+		mem_free(want);
+	}
+}
+
 /* Positive numbers away from 0, to divide by. */
 static struct tensor64 *positive(struct tensors *ts, int64_t n)
 {

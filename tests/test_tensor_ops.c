@@ -202,6 +202,33 @@ static void case_columns(struct bench *b)
 	b->build = build_columns;
 }
 
+/* The keys of latent attention, half of them rotated and the same for all heads, and values that
+ * are narrower. */
+static int build_widen(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	const struct rope r = { .pos = b->pos, .freq = b->freq, .scale = 1, .rot = D },
+			  q = { .pos = b->pos, .freq = b->freq, .scale = 1, .rot = D, .from = 3 };
+	struct tensor *k, *v, *turned, *o;
+	TRY(op_rope_apply(&b->tape, b->used[0], &q, &turned, e));
+	TRY(op_rope_apply(&b->tape, b->used[1], &r, &k, e));
+	TRY(op_widen_apply(&b->tape, b->used[2], 5, 0, 3, k, 3 + D, &k, e));
+	TRY(op_widen_apply(&b->tape, b->used[2], 5, 3, 2, NULL, 3 + D, &v, e));
+	TRY(op_attention_apply(&b->tape, turned, k, v, NULL, b->starts, b->starts, 3, 0, 0.35f, 0,
+			       &o, e));
+	return op_cut_apply(&b->tape, o, 3 + D, 2, y_p, e);
+}
+
+static void case_widen(struct bench *b)
+{
+	case_rope(b);
+	b->nin = 0;
+	bench_input(b, 3, (const int64_t[]){ N, H, 3 + D });
+	bench_input(b, 3, (const int64_t[]){ N, 1, D });
+	bench_input(b, 2, (const int64_t[]){ N, H * 5 });
+	b->starts = bench_ints(b, (const int32_t[]){ 0, 1, 6, N }, 4);
+	b->build = build_widen;
+}
+
 /* Attention reads q, k and v where they lie, q and k having been rotated as one. */
 static int build_slice(struct bench *b, struct tensor **y_p, struct err *e)
 {
@@ -618,6 +645,7 @@ static const struct {
 	{ "columns", case_columns, false },
 	{ "slice", case_slice, false },
 	{ "slice", case_slice_gated, false },
+	{ "widen", case_widen, false },
 	{ "loss", case_loss, true },
 	{ "act", case_act, false },
 	{ "layernorm", case_layernorm, false },

@@ -275,6 +275,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_copy_columns:
 		STEP(copy_columns, a[2].i, lanes(a[3].i));
 		break;
+	case K_spread:
+		STEP(spread, a[2].i, lanes(a[3].i * a[4].i));
+		break;
+	case K_fold:
+		STEP(fold, a[2].i, lanes(a[4].i) + over(a[4].i, GPU_LANES) * loop(a[3].i));
+		break;
 	case K_rmsnorm_fwd:
 		STEP(rmsnorm_fwd, a[5].i, some_lanes(a[6].i, 8) + 1 + GROUPED);
 		break;

@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 
-enum { FROM, WIDTH, EVERY }; /* i[] */
+enum { FROM, WIDTH, EVERY, ALONE }; /* i[]; ALONE: no op takes the others */
 
 /* Rows of EVERY numbers in x. */
 static int64_t rows_of(const struct op_args *a) { return tensor_count(a->x[0]) / a->i[EVERY]; }
@@ -44,6 +44,8 @@ static int backward(struct tape *t, struct tape_node *n, struct err *e)
 	struct tensor *x = n->a.x[0], *dx;
 	int acc; /* what is there is another part's */
 	TRY(tape_grad(t, x, &dx, &acc, e));
+	if (n->a.i[ALONE])
+		TRY(dev_zero(dx->at, tensor_bytes(dx), e));
 	return copy(t, x->dtype, part_of(n, dx), n->a.i[EVERY], n->y->grad->at, n->a.i[WIDTH],
 		    rows_of(&n->a), n->a.i[WIDTH], e);
 }
@@ -68,4 +70,11 @@ int op_columns_apply(struct tape *t, struct tensor *x, int64_t every, int64_t fr
 {
 	return tape_apply(t, &op_columns,
 			  &(struct op_args){ .x = { x }, .i = { from, width, every } }, y_p, e);
+}
+
+int op_cut_apply(struct tape *t, struct tensor *x, int64_t every, int64_t width,
+		 struct tensor **y_p, struct err *e)
+{
+	return tape_apply(t, &op_columns,
+			  &(struct op_args){ .x = { x }, .i = { 0, width, every, 1 } }, y_p, e);
 }

@@ -21,6 +21,7 @@ static int launch_rope(struct tape *t, const struct tape_node *n, struct dev_ref
 		       struct err *e)
 {
 	const struct tensor *y = n->y;
+	x.off += (size_t)n->a.i[2] * dtype_size(y->dtype);
 	const union dev_arg a[] = {
 		{ .b = x },         { .b = n->a.r[0] }, { .b = n->a.r[1] },    { .i = y->dim[0] },
 		{ .i = y->dim[1] }, { .i = y->dim[2] }, { .i = tensor_ld(y) }, { .i = dir },
@@ -57,7 +58,7 @@ int op_rope_apply(struct tape *t, struct tensor *x, const struct rope *r, struct
 	return tape_apply(t, &op_rope,
 			  &(struct op_args){ .x = { x },
 					     .r = { r->pos, r->freq, r->table },
-					     .i = { r->rot, r->near },
+					     .i = { r->rot, r->near, r->from },
 					     .f = { r->scale } },
 			  y_p, e);
 }

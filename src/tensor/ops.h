@@ -20,6 +20,7 @@ struct rope { /* as in kernel.def */
 	float scale;
 	int64_t rot; /* R; 0: the whole head */
 	bool near;
+	int64_t from; /* the first of a head's numbers that rotate */
 };
 
 /* In place on x (N,H,D). */
@@ -97,6 +98,15 @@ int op_delta_apply(struct tape *t, struct tensor *x, struct tensor *a, struct te
  * part of dx. */
 int op_columns_apply(struct tape *t, struct tensor *x, int64_t every, int64_t from, int64_t width,
 		     struct tensor **y_p, struct err *e);
+/* y (N, C/every*W): the first W of each `every` columns of x (N,C), whose other columns nothing
+ * reads: their gradient is 0. */
+int op_cut_apply(struct tape *t, struct tensor *x, int64_t every, int64_t width,
+		 struct tensor **y_p, struct err *e);
+/* y (N,H,wide): columns [from, from+W) of each `every` columns of x (N,H*every), as op_columns
+ * takes them, and behind those of each head z (N,B), and zeros where W+B is less than `wide`. z may
+ * be NULL, B is then 0. */
+int op_widen_apply(struct tape *t, struct tensor *x, int64_t every, int64_t from, int64_t width,
+		   struct tensor *z, int64_t wide, struct tensor **y_p, struct err *e);
 /* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and
  * gated activations take such tensors. */
 int op_slice_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,

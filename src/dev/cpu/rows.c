@@ -120,6 +120,79 @@ int CPU_SYM(cpu_copy_columns)(struct cpu *c, enum dtype t, const union dev_arg *
 	return 0;
 }
 
+/* y and x, or dx and dy: a row of c numbers for each token, and one for each of its heads, ld
+ * apart. */
+struct heads {
+	void *y;
+	const void *x;
+	int64_t n, per, h, c, ld;
+	bool bf, acc;
+};
+
+static struct heads heads_of(enum dtype t, const union dev_arg *a)
+{
+	return (struct heads){ .y = cpu_ptr(a[0]),
+			       .x = cpu_ptr(a[1]),
+			       .n = a[2].i,
+			       .h = a[3].i,
+			       .c = a[4].i,
+			       .ld = a[5].i,
+			       .per = rows_per(a[3].i * a[4].i),
+			       .bf = t == DT_BF16 };
+}
+
+static void spread_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct heads *r = ctx;
+	ROWS_OF(r, i)
+	const size_t size = r->bf ? 2 : 4, row = (size_t)r->c * size;
+	for (int64_t k = r0 * r->h; k < r1 * r->h; k++)
+		memcpy((char *)r->y + (size_t)(k * r->ld) * size,
+		       (const char *)r->x + (size_t)(k / r->h) * row, row);
+}
+
+int CPU_SYM(cpu_spread)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct heads r = heads_of(t, a);
+	cpu_par(c, (r.n + r.per - 1) / r.per, spread_chunk, &r);
+	return 0;
+}
+
+INLINE void fold(const struct heads *r, int64_t i, const bool bf)
+{
+	ROWS_OF(r, i)
+	for (int64_t n = r0; n < r1; n++)
+		for (int64_t j = 0; j < r->c; j += VW) {
+			vf sum = { 0 };
+			for (int64_t h = 0; h < r->h; h++)
+				sum += ldm(r->x, (n * r->h + h) * r->ld + j, r->c - j, bf);
+			if (r->acc)
+				sum += ldm(r->y, n * r->c + j, r->c - j, bf);
+			stm(r->y, n * r->c + j, sum, r->c - j, bf);
+		}
+}
+
+static void fold_chunk(void *ctx, int64_t i, int thread)
+{
+	(void)thread;
+	const struct heads *r = ctx;
+	if (r->bf)
+		fold(r, i, true);
+	else
+		fold(r, i, false);
+}
+
+int CPU_SYM(cpu_fold)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct heads r = heads_of(t, a);
+	r.acc = a[6].i != 0;
+	cpu_par(c, (r.n + r.per - 1) / r.per, fold_chunk, &r);
+	return 0;
+}
+
 INLINE void embed_bwd(const struct rows *r, int64_t i, const bool bf)
 {
 	const int64_t c0 = i * COLS, c1 = c0 + COLS < r->c ? c0 + COLS : r->c;
