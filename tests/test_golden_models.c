@@ -85,6 +85,8 @@ static const struct row {
 	{ "glm4-moe.gguf", "glm4-moe", false },
 	{ "ernie4_5-moe", "ernie4_5-moe", false },
 	{ "ernie4_5-moe.gguf", "ernie4_5-moe", false },
+	{ "glm4-moe-lite", "glm4-moe-lite", false },
+	{ "glm4-moe-lite-yarn", "glm4-moe-lite-yarn", false },
 	{ "qwen3-moe-mixed", "qwen3-moe-mixed", true },
 	{ "qwen3-moe.gguf", "qwen3-moe", false },
 	{ "olmoe.gguf", "olmoe", false },
@@ -314,10 +316,11 @@ static void full_gradients(const struct row *r, bool recompute)
 
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
-	static const enum linear attention[] = { LIN_Q,         LIN_K,          LIN_V,
-						 LIN_O,         LIN_QKV,        LIN_DELTA_QKV,
-						 LIN_DELTA_Z,   LIN_DELTA_B,    LIN_DELTA_A,
-						 LIN_DELTA_OUT, LIN_DELTA_QKVZ, LIN_DELTA_BA };
+	static const enum linear attention[] = {
+		LIN_Q,       LIN_K,       LIN_V,       LIN_O,         LIN_QKV,        LIN_DELTA_QKV,
+		LIN_DELTA_Z, LIN_DELTA_B, LIN_DELTA_A, LIN_DELTA_OUT, LIN_DELTA_QKVZ, LIN_DELTA_BA,
+		LIN_Q_A,     LIN_Q_B,     LIN_KV_A,    LIN_KV_B
+	};
 	static const char *const all[] = { "all-linear" };
 	struct model_config cfg;
 	struct golden g;

@@ -25,10 +25,11 @@
 #include <cmocka.h>
 
 #define GIB 1073741824.0
-#define SHAPE                                                                                      \
+#define EQUAL /* as many heads of keys as of queries */                                            \
 	"\"hidden_size\":512,\"intermediate_size\":512,\"num_hidden_layers\":2,"                   \
-	"\"num_attention_heads\":8,\"num_key_value_heads\":4,\"vocab_size\":512,"                  \
-	"\"max_position_embeddings\":512,\"num_experts_per_tok\":2"
+	"\"num_attention_heads\":8,\"vocab_size\":512,\"max_position_embeddings\":512,"            \
+	"\"num_experts_per_tok\":2"
+#define SHAPE EQUAL ",\"num_key_value_heads\":4"
 
 static char dir[] = "/tmp/plan-mixture-XXXXXX";
 
@@ -67,6 +68,11 @@ static const struct {
 	  "{\"model_type\":\"qwen3_next\"," SHAPE
 	  ",\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":128,"
 	  "\"num_experts\":8,\"full_attention_interval\":2}",
+	  "adapter: qlora\n", true },
+	{ "GLM-4.7-Flash, NF4",
+	  "{\"model_type\":\"glm4_moe_lite\"," EQUAL
+	  ",\"moe_intermediate_size\":256,\"n_routed_experts\":8,\"kv_lora_rank\":64,"
+	  "\"q_lora_rank\":null,\"qk_nope_head_dim\":24,\"qk_rope_head_dim\":16,\"v_head_dim\":32}",
 	  "adapter: qlora\n", true },
 	{ "Mixtral, plain", "{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4}",
 	  "adapter: lora\n", false },

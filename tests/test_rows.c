@@ -35,7 +35,18 @@ static void must(int rc, const struct err *e)
 		fail_msg("%s", e->msg);
 }
 
-static void trial_open(struct trial *t, const char *model_type)
+/* What latent attention has no meaning for where it is missing. */
+static void add_latent(json_t *j)
+{
+	json_object_set_new(j, "num_key_value_heads", json_integer(4));
+	json_object_set_new(j, "q_lora_rank", json_integer(6));
+	json_object_set_new(j, "kv_lora_rank", json_integer(5));
+	json_object_set_new(j, "qk_nope_head_dim", json_integer(4));
+	json_object_set_new(j, "qk_rope_head_dim", json_integer(2));
+	json_object_set_new(j, "v_head_dim", json_integer(3));
+}
+
+static void trial_open(struct trial *t, const struct model_family *f, const char *model_type)
 {
 	struct err e = { 0 };
 	json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", model_type,
@@ -47,6 +58,8 @@ static void trial_open(struct trial *t, const char *model_type)
 					"gelu; linear 32; cross_entropy"));
 	if (strcmp(model_type, "heteroshard") != 0)
 		json_object_del(j, "blocks");
+	if (f->latent)
+		add_latent(j);
 	*t = (struct trial){ 0 };
 	must(model_config_read(j, "config.json", &t->cfg, &e), &e);
 	json_decref(j);
@@ -99,7 +112,7 @@ static void families(void **state)
 		assert_non_null(f->help);
 		for (const char *const *type = f->model_types; *type; type++) {
 			struct trial t;
-			trial_open(&t, *type);
+			trial_open(&t, f, *type);
 			assert_string_equal(t.cfg.family, f->name);
 			double loss = pass(&t);
 			/* random weights know nothing: about log(32) */
@@ -132,6 +145,80 @@ static void layer_types_are_a_list(void **state)
 	}
 }
 
+/* Parameters as transformers counts them (num_parameters()), and the corrections of 46 routers over
+ * 64 experts, which are none there. */
+static void count_of_glm_4_7_flash(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct model_config *c = mem_zalloc(sizeof *c);
+	json_t *j = json_loads(
+		"{\"model_type\":\"glm4_moe_lite\",\"hidden_size\":2048,\"intermediate_size\":"
+		"10240,"
+		"\"num_hidden_layers\":47,\"num_attention_heads\":20,\"num_key_value_heads\":20,"
+		"\"q_lora_rank\":768,\"kv_lora_rank\":512,\"qk_nope_head_dim\":192,"
+		"\"qk_rope_head_dim\":64,\"v_head_dim\":256,\"vocab_size\":154880,"
+		"\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,"
+		"\"num_nextn_predict_layers\":1,\"partial_rotary_factor\":1.0}",
+		0, NULL);
+	must(model_config_read(j, "config.json", c, &e), &e);
+	assert_true(model_parameters(c) == 29943390976 + 46 * 64);
+	assert_true(model_knows_tensor(c, "model.layers.47.eh_proj.weight") == 0);
+	assert_true(model_knows_tensor(c, "model.layers.1.self_attn.k_proj.weight") < 0);
+	assert_true(c->head_dim == 256 && c->rot == 64 && c->rope_near);
+	json_decref(j);
+	mem_free(c);
+}
+
+/* What a configuration with latent attention may not say, one line each. */
+static void latent_keys(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *more, *text;
+	} bad[] = {
+		{ "{}", NULL },
+		{ "{\"q_lora_rank\":null,\"head_dim\":2,\"qk_head_dim\":6}", NULL },
+		{ "{\"q_lora_rank\":\"x\"}", "'q_lora_rank' must be there, a number or null" },
+		{ "{\"kv_lora_rank\":null}", "kv_lora_rank" },
+		{ "{\"num_key_value_heads\":2}", "'num_key_value_heads' is 2" },
+		{ "{\"v_head_dim\":7}", "4 + 2 numbers" },
+		{ "{\"qk_rope_head_dim\":3}", "4 + 3 numbers" },
+		{ "{\"head_dim\":6}", "'head_dim' is 6, and the other widths say 2" },
+		{ "{\"qk_head_dim\":8}", "'qk_head_dim' is 8, and the other widths say 6" },
+		{ "{\"n_group\":8}", "'n_group' is 8; only 1 is supported" },
+		{ "{\"topk_method\":\"greedy\"}", "'topk_method' is 'greedy'" },
+		{ "{\"scoring_func\":\"softmax\"}", "'scoring_func' 'softmax'" },
+		{ "{\"moe_layer_freq\":2}", "'moe_layer_freq' is 2; only 1 is supported" },
+		{ "{\"first_k_dense_replace\":0}", "without 'mlp_layer_types' only 1" },
+		{ "{\"first_k_dense_replace\":1,\"mlp_layer_types\":[\"sparse\",\"sparse\"]}",
+		  "'mlp_layer_types' says something else" },
+		{ "{\"mlp_layer_types\":[\"dense\"]}", "has 1 layers, the model 2" },
+		{ "{\"mlp_layer_types\":[\"dense\",\"dense\"]}", "no layer has experts" },
+		{ "{\"mlp_layer_types\":[\"dense\",3]}", "layer 1 is neither" },
+		{ "{\"rope_parameters\":{\"rope_type\":\"yarn\",\"mscale_all_dim\":1}}", "factor" },
+		{ "{\"sliding_window\":8}", "'sliding_window' is not known" },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct err e = { 0 };
+		struct model_config *c = mem_zalloc(sizeof *c);
+		json_t *more = json_loads(bad[i].more, 0, NULL);
+		json_t *j =
+			json_pack("{s:s, s:i, s:i, s:i, s:i, s:i}", "model_type", "glm4_moe_lite",
+				  "hidden_size", 16, "intermediate_size", 24, "num_hidden_layers",
+				  2, "num_attention_heads", 4, "vocab_size", 32);
+		assert_non_null(more);
+		add_latent(j);
+		json_object_update(j, more);
+		const int rc = model_config_read(j, "config.json", c, &e);
+		if (rc < 0 ? !bad[i].text || !strstr(e.msg, bad[i].text) : bad[i].text != NULL)
+			fail_msg("%s: %s", bad[i].more, rc < 0 ? e.msg : "is taken");
+		json_decref(j);
+		json_decref(more);
+		mem_free(c);
+	}
+}
+
 /* The loss after a few steps, as a share of the first. */
 static double descend(const struct optimizer *o, float rate)
 {
@@ -141,7 +228,7 @@ static double descend(const struct optimizer *o, float rate)
 		.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .momentum = 0.5
 	};
 	struct norm_buffer host = { 0 };
-	trial_open(&t, model_family_at(0)->model_types[0]);
+	trial_open(&t, model_family_at(0), model_family_at(0)->model_types[0]);
 	const struct optim_work work = { t.stage.scratch, &host };
 	double first = 0;
 	for (uint64_t s = 1; s <= STEPS; s++) {
@@ -289,6 +376,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families),
 		cmocka_unit_test(layer_types_are_a_list),
+		cmocka_unit_test(count_of_glm_4_7_flash),
+		cmocka_unit_test(latent_keys),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),
 		cmocka_unit_test(curves_of_transformers),

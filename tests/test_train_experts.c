@@ -121,6 +121,14 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":20,\"num_experts\":4,"   \
 	"\"num_experts_per_tok\":2,\"mlp_only_layers\":[1]}"
 
+#define LATENT                                                                                     \
+	"{\"model_type\":\"glm4_moe_lite\",\"hidden_size\":32,\"intermediate_size\":40,"           \
+	"\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":4,"             \
+	"\"vocab_size\":258,\"max_position_embeddings\":512"                                       \
+	",\"q_lora_rank\":20,\"kv_lora_rank\":12,\"qk_nope_head_dim\":10,"                         \
+	"\"qk_rope_head_dim\":6,\"v_head_dim\":12,\"moe_intermediate_size\":24,"                   \
+	"\"n_routed_experts\":4,\"num_experts_per_tok\":2}"
+
 #define OSS                                                                                        \
 	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
 	",\"head_dim\":16,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":8}"
@@ -158,6 +166,11 @@ static void splits_have_the_bits_of_one_process(void **state)
 		{ "linear attention, joined",
 		  NEXT,
 		  { "reduce_order=exact", "lora_target_linear=true", "max_steps=2" },
+		  "adapter_model.safetensors" },
+		{ "latent attention",
+		  LATENT,
+		  { "reduce_order=exact", "lora_target_linear=true", "lora_dropout=0.1",
+		    "max_steps=2" },
 		  "adapter_model.safetensors" },
 		{ "shared",
 		  QWEN2,

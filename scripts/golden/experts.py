@@ -19,6 +19,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "qwen3_5_moe_text": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "ernie4_5_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "glm4_moe_lite": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
@@ -30,7 +31,9 @@ CLASS = {
     "qwen3_5_moe_text": transformers.Qwen3_5MoeForCausalLM,
     "glm4_moe": transformers.Glm4MoeForCausalLM,
     "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
+    "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
 }
+GLM = ("glm4_moe", "glm4_moe_lite")
 
 
 def count(config):
@@ -60,7 +63,7 @@ class Block(torch.nn.Module):
         self.oss = config.model_type == "gpt_oss"
         self.scores = "router" if self.oss else "gate"
         self.add_module(self.scores, torch.nn.Linear(h, n, bias=self.oss))
-        self.glm, self.scale = config.model_type == "glm4_moe", 1.0
+        self.glm, self.scale = config.model_type in GLM, 1.0
         self.ernie = config.model_type == "ernie4_5_moe"
         if self.glm:
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
@@ -152,7 +155,7 @@ def aux_loss(model, logits):
 
 
 def has_aux_loss(model):
-    return model.config.model_type not in ("glm4_moe", "ernie4_5_moe")
+    return model.config.model_type not in (*GLM, "ernie4_5_moe")
 
 
 def like(model):

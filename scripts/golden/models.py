@@ -76,6 +76,7 @@ ROOT = os.path.join(
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]  # linear attention
 ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
+ATTENTION += ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]  # latent attention
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -1019,6 +1020,76 @@ FAMILIES["qwen3_5-moe-gguf"] = dict(FAMILIES["qwen3_5-moe"], grads=False, seed=1
 FAMILIES["qwen3_5-moe-gguf"]["config"] = dict(
     FAMILIES["qwen3_5-moe"]["config"], linear_key_head_dim=8, linear_value_head_dim=8
 )
+# latent attention; an epsilon that is not that of the latents' norms
+FAMILIES["glm4-moe-lite"] = dict(
+    arch="glm4_moe_lite",
+    store="BF16",
+    seed=7101,
+    config=dict(
+        vocab_size=131,
+        **dict(SMALL, num_hidden_layers=3, num_key_value_heads=4),
+        q_lora_rank=20,
+        kv_lora_rank=16,
+        qk_nope_head_dim=12,
+        qk_rope_head_dim=8,
+        v_head_dim=20,
+        rope_theta=1000000.0,
+        rope_scaling=None,
+        partial_rotary_factor=1.0,
+        moe_intermediate_size=24,
+        n_routed_experts=6,
+        n_shared_experts=2,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        routed_scaling_factor=1.8,
+        n_group=1,
+        topk_group=1,
+        topk_method="noaux_tc",
+        first_k_dense_replace=1,
+        num_nextn_predict_layers=0,
+        rms_norm_eps=1e-3,
+        attention_bias=False,
+        tie_word_embeddings=False,
+    ),
+)
+# queries without latents, values narrower than keys, halves that rotate, a factor on scores
+FAMILIES["glm4-moe-lite-yarn"] = dict(
+    arch="glm4_moe_lite",
+    store="BF16",
+    seed=7102,
+    new_style=True,
+    config=dict(
+        vocab_size=131,
+        **dict(SMALL, num_hidden_layers=3, num_key_value_heads=4),
+        q_lora_rank=None,
+        kv_lora_rank=16,
+        qk_nope_head_dim=12,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        rope_interleave=False,
+        rope_theta=10000.0,
+        rope_scaling=dict(
+            rope_type="yarn",
+            factor=4.0,
+            original_max_position_embeddings=32,
+            mscale=0.9,
+            mscale_all_dim=0.7,
+        ),
+        moe_intermediate_size=24,
+        n_routed_experts=6,
+        n_shared_experts=2,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        routed_scaling_factor=1.8,
+        n_group=1,
+        topk_group=1,
+        mlp_layer_types=["sparse", "dense", "sparse"],
+        num_nextn_predict_layers=0,
+        rms_norm_eps=1e-3,
+        attention_bias=True,
+        tie_word_embeddings=False,
+    ),
+)
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
@@ -1353,6 +1424,14 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "self_attn.k_norm.weight",
                 "self_attn.k_proj.weight",
                 "self_attn.qkv_proj.weight",
+                "self_attn.q_a_proj.weight",
+                "self_attn.q_a_proj.bias",
+                "self_attn.q_a_layernorm.weight",
+                "self_attn.q_b_proj.weight",
+                "self_attn.kv_a_proj_with_mqa.weight",
+                "self_attn.kv_a_proj_with_mqa.bias",
+                "self_attn.kv_a_layernorm.weight",
+                "self_attn.kv_b_proj.weight",
                 "mlp.gate_up_proj.weight",
                 "pre_feedforward_layernorm.weight",
                 "post_mlp_layernorm.weight",
@@ -1382,7 +1461,7 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 for k in ("gate_proj.weight", "down_proj.weight")
             }
             keep.add("model.layers.0.mlp.shared_expert_gate.weight")
-        if model.config.model_type in ("glm4_moe", "ernie4_5_moe"):
+        if model.config.model_type in (*experts.GLM, "ernie4_5_moe"):
             keep |= {
                 f"model.layers.{last}.mlp." + k
                 for k in (

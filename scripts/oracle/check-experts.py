@@ -60,15 +60,22 @@ MODELS = {
         dict(moe_intermediate_size=32, head_dim=16, moe_num_experts=6, num_hidden_layers=3)
         | dict(moe_k=2, num_experts_per_tok=None),
     ),
+    "glm4_moe_lite": (
+        "Glm4MoeLiteConfig",
+        dict(moe_intermediate_size=32, n_routed_experts=6, num_hidden_layers=3, q_lora_rank=24)
+        | dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=14),
+    ),
 }
 # Further parameters: what every token has.
 EVERY = {
     "qwen2_moe": ["shared_expert.gate_proj.weight", "shared_expert.down_proj.weight"],
     "qwen3_5_moe": ["shared_expert.up_proj.weight", "shared_expert.down_proj.weight"],
     "qwen3_next": ["shared_expert.gate_proj.weight", "shared_expert.up_proj.weight"],
+    "glm4_moe_lite": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
     "glm4_moe": ["shared_experts.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"],
     "ernie4_5_moe": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
 }
+TARGETS = {"glm4_moe_lite": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]}
 
 
 def run(*argv):
@@ -103,7 +110,7 @@ def main():
                 peft.LoraConfig(
                     r=4,
                     lora_alpha=8,
-                    target_modules=["q_proj", "o_proj"],
+                    target_modules=TARGETS.get(name, ["q_proj", "o_proj"]),
                     target_parameters=[
                         "mlp.experts.gate_up_proj",
                         "mlp.experts.down_proj",

@@ -2,6 +2,7 @@
 /* attention.c - see attention.h. */
 #include "model/attention.h"
 #include "model/block.h"
+#include "model/latent.h"
 
 #include "base/err.h"
 
@@ -11,8 +12,8 @@ int attention_mix(struct tape *t, const struct layer *l, const struct layer_cont
 		  struct tensor *a, struct tensor **o_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	struct tensor *part[3] /* q, k, v */, *gate;
-	TRY(block_qkv(t, l, c, a, part, &gate, e));
+	struct tensor *part[3] /* q, k, v */, *gate = NULL;
+	TRY(m->latent.kv ? latent_qkv(t, l, c, a, part, e) : block_qkv(t, l, c, a, part, &gate, e));
 	for (int i = 0; i < 2 && c->kv; i++)
 		TRY(block_append_kv(t, c, i, part[1 + i], &part[1 + i], e));
 	TRY(op_attention_apply(t, part[0], part[1], part[2], l->sinks, c->starts, c->kstarts,
@@ -20,5 +21,7 @@ int attention_mix(struct tape *t, const struct layer *l, const struct layer_cont
 			       m->attn_scale > 0 ? (float)m->attn_scale
 						 : 1.0f / sqrtf((float)m->head_dim),
 			       (float)m->attn_cap, o_p, e));
+	if (m->latent.kv && m->latent.value < m->head_dim)
+		return op_cut_apply(t, *o_p, m->head_dim, m->latent.value, o_p, e);
 	return gate ? op_glu_apply(t, gate, *o_p, o_p, e) : 0;
 }

@@ -90,11 +90,29 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
 	return op_add_apply(t, x, factor, h, y_p, e);
 }
 
-static void view_heads(struct tensor *x, int64_t n, int64_t d)
+void block_view_heads(struct tensor *x, int64_t n, int64_t d)
 {
 	x->ndim = 3;
 	x->dim[1] = n;
 	x->dim[2] = d;
+}
+
+int block_rotate(struct tape *t, const struct layer_context *c, struct tensor *x, int64_t from,
+		 struct tensor **y_p, struct err *e)
+{
+	const struct model_config *m = &c->stage->cfg;
+	const uint8_t table = m->rope_table[c->index];
+	struct rope r = { .pos = c->pos,
+			  .freq = DEV_REF(c->stage->inv_freq, table * sizeof m->inv_freq[0]),
+			  .scale = m->rope_scale[table],
+			  .rot = m->rot,
+			  .near = m->rope_near,
+			  .from = from };
+	if (c->rope.table.buf && table == 0) {
+		r.freq = c->rope.freq;
+		r.table = c->rope.table;
+	}
+	return op_rope_apply(t, x, &r, y_p, e);
 }
 
 /* Views x (N,n*D) as (N,n,D), normalises it where the family does so (w), rotates. */
@@ -106,24 +124,12 @@ static int heads(struct tape *t, const struct layer_context *c, struct tensor **
 	if (w && m->qk_norm_whole)
 		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, m->norm_plus,
 				     NULL, &x, e));
-	view_heads(x, n, m->head_dim);
+	block_view_heads(x, n, m->head_dim);
 	if (w && !m->qk_norm_whole)
 		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, m->norm_plus, NULL,
 				     &x, e));
 	*x_p = x;
-	if (m->no_rope[c->index])
-		return 0;
-	const uint8_t table = m->rope_table[c->index];
-	struct rope r = { .pos = c->pos,
-			  .freq = DEV_REF(c->stage->inv_freq, table * sizeof m->inv_freq[0]),
-			  .scale = m->rope_scale[table],
-			  .rot = m->rot,
-			  .near = m->rope_near };
-	if (c->rope.table.buf && table == 0) {
-		r.freq = c->rope.freq;
-		r.table = c->rope.table;
-	}
-	return op_rope_apply(t, x, &r, x_p, e);
+	return m->no_rope[c->index] ? 0 : block_rotate(t, c, x, 0, x_p, e);
 }
 
 /* Table 0 for sequences up to the limit, then one for each that is longer. */
@@ -170,7 +176,7 @@ static int slice_qkv(struct tape *t, const struct layer_context *c, struct tenso
 	TRY(op_slice_apply(t, qk, q, kv, &part[1], e));
 	TRY(op_slice_apply(t, all, q + kv, kv, &part[2], e));
 	for (int i = 0; i < 3; i++)
-		view_heads(part[i], i ? m->kv_heads : m->heads, m->head_dim);
+		block_view_heads(part[i], i ? m->kv_heads : m->heads, m->head_dim);
 	return 0;
 }
 
@@ -209,7 +215,7 @@ int block_qkv(struct tape *t, const struct layer *l, const struct layer_context 
 				     &part[i], e));
 	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
 	TRY(heads(t, c, &part[1], m->kv_heads, l->knorm, e));
-	view_heads(part[2], m->kv_heads, m->head_dim);
+	block_view_heads(part[2], m->kv_heads, m->head_dim);
 	return 0;
 }
 

@@ -23,6 +23,11 @@ int block_add(struct tape *t, const struct layer *l, const struct layer_context 
  * of one kind, without bias and magnitudes. It follows from model and configuration alone, so that
  * every split computes the same. */
 bool block_joins(const struct layer *l, const enum linear *i, int n);
+/* Views x (N,n*d) as (N,n,d). */
+void block_view_heads(struct tensor *x, int64_t n, int64_t d);
+/* Rotates, in place, the numbers of each head of x (N,H,D) that begin at `from`. */
+int block_rotate(struct tape *t, const struct layer_context *c, struct tensor *x, int64_t from,
+		 struct tensor **y_p, struct err *e);
 /* q (N,H,D), k and v (N,G,D) of x (N,C), normed where the family does so, q and k rotated; and the
  * gate of the output (N,H*D), or NULL. Without kept keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,

@@ -170,7 +170,11 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					     LIN_DELTA_BA,
 					     LIN_DELTA_OUT,
 					     LIN_QKV,
+					     LIN_Q_A,
+					     LIN_Q_B,
 					     LIN_Q,
+					     LIN_KV_A,
+					     LIN_KV_B,
 					     LIN_K,
 					     LIN_V,
 					     LIN_O,
@@ -230,7 +234,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		if (norm) {
 			snprintf(rest, room, "%s", norm);
 			TRY(stage_param_add(b, (int)index, name, 1, &width, false,
-					    i == LIN_Q ? &l->qnorm : &l->knorm, e));
+					    i == LIN_Q || i == LIN_Q_A ? &l->qnorm : &l->knorm, e));
 		}
 	}
 	TRY(join_all(c, l, e));

@@ -75,6 +75,38 @@ int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct
 		       : err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
 }
 
+int mixture_only_one(const json_t *j, const char *where, const char *key, struct err *e)
+{
+	int64_t n = 1;
+	TRY(json_opt_int(j, where, key, 1, 1 << 20, &n, e));
+	return n == 1 ? 0
+		      : err_set(e, ERR_UNSUPPORTED, "%s: '%s' is %lld; only 1 is supported", where,
+				key, (long long)n);
+}
+
+int mixture_read_corrected(const json_t *j, const char *where, const struct mixture_defaults *d,
+			   struct model_config *c, struct err *e)
+{
+	int64_t shared = 1;
+	c->router_sigmoid = c->experts_whole = true;
+	c->correction = CORRECTION_GATE;
+	c->routed_scale = d->scale;
+	c->intermediate = d->width;
+	c->extra_layers = 1;
+	TRY(mixture_only_one(j, where, "n_group", e));
+	TRY(mixture_only_one(j, where, "topk_group", e));
+	TRY(json_opt_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
+	TRY(json_opt_int(j, where, "n_shared_experts", 1, 64, &shared, e));
+	c->shared = shared * c->intermediate;
+	TRY(json_opt_bool(j, where, "norm_topk_prob", &c->experts_whole, e));
+	TRY(json_opt_num(j, where, "routed_scaling_factor", 1e-6, 1e6, &c->routed_scale, e));
+	TRY(json_opt_int(j, where, "num_nextn_predict_layers", 0, 64, &c->extra_layers, e));
+	TRY(json_opt_int(j, where, "num_mtp_layers", 0, 64, &c->extra_layers, e));
+	TRY(mixture_read(j, where, "n_routed_experts", d->experts, d->top, 0, c, e));
+	c->router_loss = 0;
+	return 0;
+}
+
 int mixture_losses(const struct model_config *c, double balance, double z, float *balance_p,
 		   float *z_p, struct err *e)
 {

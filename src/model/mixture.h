@@ -23,6 +23,22 @@ int mixture_read_widths(const json_t *j, const char *where, int64_t width, int64
  * router_aux_loss_coef, output_router_logits; and what missing ones mean. */
 int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,
 		 int64_t default_top, double default_loss, struct model_config *c, struct err *e);
+/* A router as DeepSeek-V3 and GLM-4 have it, which chooses by the sigmoid of a logit and a
+ * correction; experts that every token has beside them; and layers that predict further tokens and
+ * are not read. Which layers have MLPs has been read. */
+#define MIXTURE_CORRECTED_KEYS                                                                     \
+	"n_group", "topk_group", "moe_intermediate_size", "n_shared_experts", "norm_topk_prob",    \
+		"routed_scaling_factor", "num_nextn_predict_layers", "num_mtp_layers",             \
+		"n_routed_experts", "num_experts", "num_local_experts", "num_experts_per_tok",     \
+		"output_router_logits"
+struct mixture_defaults { /* what missing keys mean */
+	int64_t experts, top, width;
+	double scale;
+};
+int mixture_read_corrected(const json_t *j, const char *where, const struct mixture_defaults *d,
+			   struct model_config *c, struct err *e);
+/* A key that may only be 1. */
+int mixture_only_one(const json_t *j, const char *where, const char *key, struct err *e);
 /* The factors of a run on the losses of routers, from its keys router_aux_loss_coef (below 0: as
  * the model's configuration says) and router_z_loss_coef. */
 int mixture_losses(const struct model_config *c, double balance, double z, float *balance_p,

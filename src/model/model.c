@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/latent_keys.h"
 #include "model/own.h"
 #include "model/rope.h"
 
@@ -29,22 +30,42 @@ const struct model_family *model_family_at(size_t i)
 }
 
 static const char *const linear_names[LIN_COUNT] = {
-	"q_proj",       "k_proj",
-	"v_proj",       "o_proj",
-	"gate_proj",    "up_proj",
-	"down_proj",    "qkv_proj",
-	"gate_up_proj", "gate",
-	"gate_proj",    "up_proj",
-	"down_proj",    "gate",
-	"w1",           "w3",
-	"w2",           "router",
-	"gate_proj",    "up_proj",
-	"down_proj",    "shared_expert_gate",
-	"gate_proj",    "up_proj",
-	"down_proj",    "in_proj_qkv",
-	"in_proj_z",    "in_proj_b",
-	"in_proj_a",    "out_proj",
-	"in_proj_qkvz", "in_proj_ba",
+	"q_proj",
+	"k_proj",
+	"v_proj",
+	"o_proj",
+	"gate_proj",
+	"up_proj",
+	"down_proj",
+	"qkv_proj",
+	"gate_up_proj",
+	"gate",
+	"gate_proj",
+	"up_proj",
+	"down_proj",
+	"gate",
+	"w1",
+	"w3",
+	"w2",
+	"router",
+	"gate_proj",
+	"up_proj",
+	"down_proj",
+	"shared_expert_gate",
+	"gate_proj",
+	"up_proj",
+	"down_proj",
+	"in_proj_qkv",
+	"in_proj_z",
+	"in_proj_b",
+	"in_proj_a",
+	"out_proj",
+	"in_proj_qkvz",
+	"in_proj_ba",
+	"q_a_proj",
+	"q_b_proj",
+	"kv_a_proj_with_mqa",
+	"kv_b_proj",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -77,7 +98,11 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "linear_attn.in_proj_a",
 						     "linear_attn.out_proj",
 						     "linear_attn.in_proj_qkvz",
-						     "linear_attn.in_proj_ba" };
+						     "linear_attn.in_proj_ba",
+						     "self_attn.q_a_proj",
+						     "self_attn.q_b_proj",
+						     "self_attn.kv_a_proj_with_mqa",
+						     "self_attn.kv_b_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -88,7 +113,10 @@ static bool is_delta(enum linear l) { return l >= LIN_DELTA_QKV && l <= LIN_DELT
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	const bool dense = !c->experts || c->dense_layers;
-	return l <= LIN_V                     ? !c->fused_qkv
+	return l <= LIN_V && c->latent.kv     ? l == LIN_Q && !c->latent.q
+	       : l <= LIN_V                   ? !c->fused_qkv
+	       : l >= LIN_KV_A                ? c->latent.kv > 0
+	       : l >= LIN_Q_A                 ? c->latent.q > 0
 	       : l == LIN_QKV                 ? c->fused_qkv
 	       : l == LIN_O                   ? true
 	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && dense
@@ -113,7 +141,7 @@ static bool is_mlp(enum linear l)
 }
 
 /* Whether `l` is part of attention, and not of linear attention. */
-static bool is_attention(enum linear l) { return l <= LIN_O || l == LIN_QKV; }
+static bool is_attention(enum linear l) { return l <= LIN_O || l == LIN_QKV || l >= LIN_Q_A; }
 
 bool linear_is_router(enum linear l)
 {
@@ -212,11 +240,12 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 {
 	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
 		      mlp = c->experts ? c->dense_width : c->intermediate,
-		      values = c->delta_heads.values, wide = values * c->delta_heads.dv;
+		      values = c->delta_heads.values, wide = values * c->delta_heads.dv,
+		      out = c->heads * (c->latent.kv ? c->latent.value : c->head_dim);
 	const int64_t dims[LIN_COUNT][2] = { { c->attn_gate ? 2 * q : q, c->hidden },
 					     { kv, c->hidden },
 					     { kv, c->hidden },
-					     { c->hidden, q },
+					     { c->hidden, out },
 					     { mlp, c->hidden },
 					     { mlp, c->hidden },
 					     { c->hidden, mlp },
@@ -244,7 +273,12 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { values, c->hidden },
 					     { c->hidden, wide },
 					     { delta_width(&c->delta_heads) + wide, c->hidden },
-					     { 2 * values, c->hidden } };
+					     { 2 * values, c->hidden },
+					     { c->latent.q, c->hidden },
+					     { q, c->latent.q },
+					     { c->latent.kv + c->rot, c->hidden },
+					     { c->heads * (c->latent.plain + c->latent.value),
+					       c->latent.kv } };
 	dim[0] = dim[1] = 0;
 	if (model_has_linear(c, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -310,10 +344,16 @@ int model_file_shape(const struct model_config *c, const char *name, int ndim, i
 
 const char *linear_norm(const struct model_config *c, enum linear l, int64_t *width_p)
 {
-	*width_p = c->head_dim * (c->qk_norm_whole ? (l == LIN_Q ? c->heads : c->kv_heads) : 1);
-	return !c->qk_norm || l > LIN_K ? NULL
-	       : l == LIN_Q             ? "self_attn.q_norm.weight"
-					: "self_attn.k_norm.weight";
+	*width_p = l == LIN_Q_A    ? c->latent.q
+		   : l == LIN_KV_A ? c->latent.kv
+				   : c->head_dim * (!c->qk_norm_whole ? 1
+						    : l == LIN_Q      ? c->heads
+								      : c->kv_heads);
+	return l == LIN_Q_A && c->latent.q     ? "self_attn.q_a_layernorm.weight"
+	       : l == LIN_KV_A && c->latent.kv ? "self_attn.kv_a_layernorm.weight"
+	       : !c->qk_norm || l > LIN_K      ? NULL
+	       : l == LIN_Q                    ? "self_attn.q_norm.weight"
+					       : "self_attn.k_norm.weight";
 }
 
 bool linear_has_bias(const struct model_config *c, enum linear l)
@@ -321,6 +361,7 @@ bool linear_has_bias(const struct model_config *c, enum linear l)
 	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias
 	       : l == LIN_O               ? c->o_bias
 	       : l <= LIN_GATE_UP         ? c->mlp_bias
+	       : l >= LIN_Q_A             ? c->latent.bias && (l == LIN_Q_A || l == LIN_KV_A)
 					  : c->expert_bias && l < LIN_SHARED_GATE;
 }
 
@@ -405,8 +446,20 @@ int64_t model_matmul_parameters(const struct model_config *c)
 	return n;
 }
 
+/* The latents and their norms, the turned part, keys and values as they are made; then queries,
+ * keys, values and what comes out, all of head_dim numbers, and the part of it that is none of
+ * padding. */
+static int64_t latent_kept(const struct model_config *c)
+{
+	const int64_t q = c->heads * c->head_dim, value = c->heads * c->latent.value;
+	return 2 * c->latent.q + 3 * c->latent.kv + 2 * c->rot + c->heads * c->latent.plain +
+	       value + 4 * q + (value < q ? value : 0);
+}
+
 int64_t model_attention_kept(const struct model_config *c)
 {
+	if (c->latent.kv)
+		return latent_kept(c);
 	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
 		      wide = c->delta_heads.values * c->delta_heads.dv,
 		      /* a gate: the product of q_proj, and its second half */
@@ -563,6 +616,22 @@ static int refuse_family(const char *where, const char *type, struct err *e)
 		       where, type, known);
 }
 
+static int read_head_dim(const json_t *j, const struct model_family *f, const char *where,
+			 struct model_config *c, struct err *e)
+{
+	c->head_dim = f->head_dim ? f->head_dim : c->hidden / c->heads;
+	bool has_dim = f->head_dim || json_is_integer(json_object_get(j, "head_dim"));
+	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c->head_dim, e));
+	if ((!has_dim && c->hidden % c->heads) || c->head_dim % 2 || c->head_dim < 2 ||
+	    c->head_dim > MODEL_HEAD_DIM_MOST)
+		return err_set(e, ERR_INPUT,
+			       "%s: hidden_size %lld and num_attention_heads %lld give no even "
+			       "head width up to %d",
+			       where, (long long)c->hidden, (long long)c->heads,
+			       MODEL_HEAD_DIM_MOST);
+	return rope_read(j, f, where, c, e);
+}
+
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e)
 {
 	const char *type;
@@ -600,16 +669,7 @@ int model_config_read(const json_t *j, const char *where, struct model_config *c
 			       "%s: num_attention_heads %lld is not a multiple of "
 			       "num_key_value_heads %lld",
 			       where, (long long)c.heads, (long long)c.kv_heads);
-	c.head_dim = f->head_dim ? f->head_dim : c.hidden / c.heads;
-	bool has_dim = f->head_dim || json_is_integer(json_object_get(j, "head_dim"));
-	TRY(json_opt_int(j, where, "head_dim", 2, MODEL_HEAD_DIM_MOST, &c.head_dim, e));
-	if ((!has_dim && c.hidden % c.heads) || c.head_dim % 2 || c.head_dim < 2 ||
-	    c.head_dim > MODEL_HEAD_DIM_MOST)
-		return err_set(e, ERR_INPUT,
-			       "%s: hidden_size %lld and num_attention_heads %lld give no even "
-			       "head width up to %d",
-			       where, (long long)c.hidden, (long long)c.heads, MODEL_HEAD_DIM_MOST);
-	TRY(rope_read(j, f, where, &c, e));
+	TRY((f->latent ? latent_read : read_head_dim)(j, f, where, &c, e));
 	TRY(f->read(j, where, &c, e));
 	const char *method = json_string_value(
 		json_object_get(json_object_get(j, "quantization_config"), "quant_method"));

@@ -60,6 +60,10 @@ enum linear {
 	LIN_DELTA_OUT,
 	LIN_DELTA_QKVZ, /* as Qwen3-Next names them: those before LIN_DELTA_OUT in two matrices */
 	LIN_DELTA_BA,
+	LIN_Q_A, /* of latent attention: to the latents of queries, and from them to heads */
+	LIN_Q_B,
+	LIN_KV_A,
+	LIN_KV_B,
 	LIN_COUNT
 };
 
@@ -135,6 +139,15 @@ struct model_config {
 	struct delta_heads delta_heads;
 	/* q, k, v and z are one matrix, of each key head its part of all four; b and a another */
 	bool delta_joined;
+	/* Latent attention (model/latent.h), where kv is not 0: the widths of latents, of queries
+	 * 0 where those have none; a head has `plain` numbers that do not rotate, then rot that do,
+	 * and values of `value`; head_dim is plain + rot. The norms of latents have an epsilon of
+	 * their own; with `bias` the modules that make latents have one */
+	struct {
+		int64_t q, kv, plain, value;
+		double eps;
+		bool bias;
+	} latent;
 	double attn_cap, logit_cap;          /* soft caps on scores and logits; 0: none */
 	uint8_t no_rope[MODEL_LAYERS_MOST];  /* this layer does not rotate (SmolLM3) */
 	int64_t window;                      /* sliding window in tokens; 0: none */
@@ -171,6 +184,7 @@ struct model_family {
 	bool gelu;   /* the activation of the gate is gelu_pytorch_tanh; else silu */
 	bool no_mlp; /* intermediate_size may be missing: no layer has an MLP */
 	bool drops;  /* attention_dropout may be set, and is not done */
+	bool latent; /* attention is latent attention */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 	bool own; /* read() reads everything: it is no decoder */

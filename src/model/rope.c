@@ -225,6 +225,25 @@ int rope_read(const json_t *j, const struct model_family *f, const char *where,
 	return rope_scale(j, s, where, theta, c, 0, e);
 }
 
+int rope_score_scale(const json_t *j, const char *where, double *scale_p, struct err *e)
+{
+	const json_t *p = json_object_get(j, "rope_parameters"),
+		     *s = json_is_object(p) ? p : json_object_get(j, "rope_scaling");
+	const char *type = "default";
+	double all = 0, factor = 1;
+	*scale_p = 1;
+	if (!json_is_object(s))
+		return 0;
+	TRY(json_opt_str(s, where, "type", &type, e));
+	TRY(json_opt_str(s, where, "rope_type", &type, e));
+	TRY(json_opt_num(s, where, "mscale_all_dim", 0, 1e6, &all, e));
+	if (!strcmp(type, "default") || !(all > 0))
+		return 0;
+	TRY(json_need_num(s, where, "factor", 1e-3, 1e6, &factor, e));
+	*scale_p = yarn_mscale(factor, all) * yarn_mscale(factor, all);
+	return 0;
+}
+
 int rope_read_windowed(const json_t *j, const char *where, double theta, struct model_config *c,
 		       struct err *e)
 {

@@ -19,6 +19,9 @@ int rope_read(const json_t *j, const struct model_family *f, const char *where,
  * sin and cos. `j` is the whole configuration. */
 int rope_scale(const json_t *j, const json_t *s, const char *where, double theta,
 	       struct model_config *c, int table, struct err *e);
+/* The factor on scores that a scaling with mscale_all_dim asks for in latent attention
+ * (transformers' yarn_apply_mscale). */
+int rope_score_scale(const json_t *j, const char *where, double *scale_p, struct err *e);
 /* Layers with a window get table 1: base theta, unless rope_parameters has one for
  * "sliding_attention", and its scaling. Which layers have one, and table 0, have been read. */
 int rope_read_windowed(const json_t *j, const char *where, double theta, struct model_config *c,

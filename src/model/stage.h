@@ -68,7 +68,7 @@ struct stage_options {
 };
 
 struct layer {
-	/* NULL: the family has none there */
+	/* NULL: the family has none there; qnorm, knorm: those that linear_norm() names */
 	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks, *correction, *delta[DELTA_PARAMS];
 	struct linear_part lin[LIN_COUNT];
 	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */

@@ -193,7 +193,8 @@ void describe_memory(const struct description *d, const struct profile *p,
 				    : 1, /* rows of a token, of experts both sides */
 		own = c->experts ? 2 * k * C * bytes + 8 * (double)c->experts : 0,
 		     wide = k * F + (double)c->shared,
-		     attn = c->delta_layers ? (double)model_attention_kept(c) : 2 * C + 2 * kv,
+		     attn = c->delta_layers || c->latent.kv ? (double)model_attention_kept(c)
+							    : 2 * C + 2 * kv,
 		     all = T * ((4 * C + attn + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = (double)op_loss_rows(c->vocab);
