@@ -9,7 +9,7 @@
 
 struct told {
 	uint64_t steps;
-	int fails;
+	int fails, save_fails;
 };
 
 static int on_step(void *ctx, const hs_step *s, double *rate)
@@ -18,6 +18,12 @@ static int on_step(void *ctx, const hs_step *s, double *rate)
 	(void)rate;
 	t->steps = s->step;
 	return t->fails;
+}
+
+static int on_saved(void *ctx, uint64_t step, const char *path)
+{
+	(void)step, (void)path;
+	return ((struct told *)ctx)->save_fails;
 }
 
 static int broken(void *ctx, uint64_t i, void *x, void *y)
@@ -178,6 +184,16 @@ static void mistakes_are_values(void **state)
 	o.on = (hs_callbacks){ .ctx = &t, .step = on_step };
 	expect(hs_train(m, &d, &o, NULL, &e), &e, "the callback 'step' failed with -4");
 	assert_int_equal(t.steps, 1);
+	/* the same of a checkpoint's, which is no save that failed */
+	const char *saves[] = { "max_steps=4", set[1], "save_steps=1" };
+	t = (struct told){ .save_fails = -5 };
+	o.set = saves;
+	o.sets = COUNT(saves);
+	o.on = (hs_callbacks){ .ctx = &t, .step = on_step, .saved = on_saved };
+	expect(hs_train(m, &d, &o, NULL, &e), &e, "the callback 'saved' failed with -5");
+	assert_int_equal(t.steps, 1);
+	o.set = two;
+	o.sets = 2;
 	o.on = (hs_callbacks){ .ctx = m, .step = use_in_thread };
 	MUST(hs_train(m, &d, &o, NULL, &e));
 	o.size = 8;

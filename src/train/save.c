@@ -112,6 +112,8 @@ int saver_save(struct saver *s, const struct train_state *st, enum save_kind kin
 	s->last = clock_now();
 	s->seconds = clock_seconds(s->last - began);
 	s->failed = rc < 0;
+	if (rc == ERR_CANCELLED) /* a caller's callback */
+		return rc;
 	if (rc < 0) {
 		/* stopping would lose the steps since the last checkpoint */
 		log_warn("%s; training goes on, saving is tried again", e->msg);
