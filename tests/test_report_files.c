@@ -337,6 +337,59 @@ static void tensorboard(void **state)
 	buf_release(&b);
 }
 
+/* The last event file in tb/inner by name: its records with a session log (START), and all. */
+static void last_file(char name[300], size_t *starts_p, size_t *records_p)
+{
+	DIR *d = opendir(in_dir("tb/inner"));
+	assert_non_null(d);
+	name[0] = 0;
+	for (struct dirent *ent; (ent = readdir(d));)
+		if (strstr(ent->d_name, "events.out.tfevents.") && strcmp(ent->d_name, name) > 0)
+			snprintf(name, 300, "%s", ent->d_name);
+	closedir(d);
+	char path[400];
+	snprintf(path, sizeof path, "tb/inner/%s", name);
+	struct buf b = scratch_read(in_dir(path));
+	*starts_p = *records_p = 0;
+	for (size_t at = 0; at < b.n; at += le(b.p + at, 8) + 16, ++*records_p)
+		*starts_p += le(b.p + at, 8) == 15; /* time, step below 128, two bytes in field 7 */
+	buf_release(&b);
+}
+
+/* Going back is written with the next value: a coordinator that is killed before may go on from
+ * later steps. The next file follows by its name, also where the clock was set back. */
+static void tensorboard_back_and_killed(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct tensorboard *killed, *t;
+	char first[300], name[300];
+	size_t starts, records;
+	must(tensorboard_open(in_dir("tb/inner"), &killed, &e), &e);
+	must(tensorboard_scalar(killed, "train/loss", 4, 1, &e), &e);
+	tensorboard_go_back(killed, 3);
+	tensorboard_go_back(killed, 4);
+	last_file(first, &starts, &records);
+	assert_int_equal(starts, 0);
+	assert_int_equal(records, 2);
+	must(tensorboard_scalar(killed, "train/loss", 3, 1, &e), &e);
+	last_file(name, &starts, &records);
+	assert_string_equal(name, first);
+	assert_int_equal(starts, 1);
+	assert_int_equal(records, 4);
+	must(atomic_write_file(in_dir("tb/inner/events.out.tfevents.99000000000.x.1.heteroshard"),
+			       "", 0, &e),
+	     &e);
+	must(tensorboard_open(in_dir("tb/inner"), &t, &e), &e);
+	tensorboard_go_back(t, 5);
+	tensorboard_close(t);
+	last_file(name, &starts, &records);
+	assert_non_null(strstr(name, ".99000000001."));
+	assert_int_equal(starts, 1);
+	assert_int_equal(records, 2);
+	tensorboard_close(killed);
+}
+
 static void *add_spans(void *arg)
 {
 	for (int i = 0; i < 1000; i++)
@@ -663,6 +716,7 @@ int main(void)
 		cmocka_unit_test(mlflow_files),
 		cmocka_unit_test(wandb_files),
 		cmocka_unit_test(tensorboard),
+		cmocka_unit_test(tensorboard_back_and_killed),
 		cmocka_unit_test(trace),
 		cmocka_unit_test(progress),
 	};

@@ -345,7 +345,7 @@ static int on_begin(void *ctx, const struct train_info *i, struct err *e)
 		snprintf(dir, sizeof dir, "%s/tensorboard", c->output_dir);
 		TRY(tensorboard_open(dir, &v->board, e));
 		if (i->resumed_from) /* an earlier file may have later steps */
-			TRY(tensorboard_go_back(v->board, (int64_t)i->first_step + 1, e));
+			tensorboard_go_back(v->board, (int64_t)i->first_step + 1);
 	}
 	if (c->mlflow_experiment_name)
 		TRY(open_mlflow(v, i, e));
@@ -489,12 +489,8 @@ static int on_change(void *ctx, const struct train_change *c, struct err *e)
 	TRY(run_metrics_change(v->metrics, c, e));
 	if (v->trace)
 		trace_mark(v->trace, clock_now(), c->event, c->text, (int32_t)c->step);
-	if (v->board && tensorboard_go_back(v->board, (int64_t)c->step + 1, e) < 0) {
-		log_warn("%s: nothing more is written for TensorBoard", e->msg);
-		tensorboard_close(v->board);
-		v->board = NULL;
-		err_clear(e);
-	}
+	if (v->board)
+		tensorboard_go_back(v->board, (int64_t)c->step + 1);
 	if (run_plan_write(v->c->output_dir, c->info, e) < 0) {
 		log_warn("%s; plan.json is that of the plan before", e->msg);
 		err_clear(e);

@@ -13,6 +13,7 @@
 #include "file/atomic.h"
 #include "net/frame.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,11 +21,14 @@
 
 enum { TAG_MOST = 120, RECORD_MOST = 256, DUE_MOST = 8 << 20 };
 
+#define NONE INT64_MAX
+
 struct tensorboard {
 	int fd;
 	char path[4096];
 	struct buf due; /* not written yet */
 	bool waits;     /* the disk did not take it, and that was said */
+	int64_t back;   /* steps from this one on come again, which is not written yet; or NONE */
 };
 
 static uint32_t masked(const void *p, size_t n)
@@ -110,6 +114,19 @@ static size_t put_time(unsigned char *p)
 	return 1 + put_double(p + 1, (double)clock_wall() * 1e-9);
 }
 
+/* Seconds since 1970, more than in the name of any file that is there. */
+static long long name_time(const char *dir)
+{
+	long long now = (long long)(clock_wall() / 1000000000), there;
+	DIR *d = opendir(dir);
+	for (struct dirent *i; d && (i = readdir(d));)
+		if (sscanf(i->d_name, "events.out.tfevents.%18lld.", &there) == 1 && there >= now)
+			now = there + 1;
+	if (d)
+		closedir(d);
+	return now;
+}
+
 int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
 {
 	char host[64] = "";
@@ -117,10 +134,10 @@ int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e)
 	struct tensorboard *t = mem_zalloc(sizeof *t);
 	if (!t)
 		return err_nomem(e, sizeof *t, "the TensorBoard file");
+	t->back = NONE;
 	gethostname(host, sizeof host - 1);
 	int n = snprintf(t->path, sizeof t->path, "%s/events.out.tfevents.%lld.%s.%ld.heteroshard",
-			 dir, (long long)(clock_wall() / 1000000000), host[0] ? host : "host",
-			 (long)getpid());
+			 dir, name_time(dir), host[0] ? host : "host", (long)getpid());
 	int rc;
 	if (n < 0 || (size_t)n >= sizeof t->path) {
 		rc = err_set(e, ERR_IO, "%s: the path is too long", dir);
@@ -146,10 +163,31 @@ fail:
 	return rc;
 }
 
+void tensorboard_go_back(struct tensorboard *t, int64_t step)
+{
+	t->back = step < t->back ? step : t->back;
+}
+
+/* Event { step = 2, session_log = 7 { status = 1: START } } */
+static int write_back(struct tensorboard *t, struct err *e)
+{
+	static const unsigned char start[] = { 1 << 3 | 0, 1 };
+	unsigned char data[RECORD_MOST];
+	if (t->back == NONE)
+		return 0;
+	size_t n = put_time(data);
+	data[n++] = 2 << 3 | 0;
+	n += put_varint(data + n, (uint64_t)t->back);
+	n += put_bytes(data + n, 7, start, sizeof start);
+	t->back = NONE;
+	return write_record(t, data, n, e);
+}
+
 int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double v,
 		       struct err *e)
 {
 	unsigned char value[RECORD_MOST], summary[RECORD_MOST], data[RECORD_MOST];
+	TRY(write_back(t, e));
 	size_t n = strnlen(tag, TAG_MOST), at = put_bytes(value, 1, tag, n);
 	value[at++] = 2 << 3 | 5;
 	at += put_float(value + at, (float)v);
@@ -160,23 +198,12 @@ int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, dou
 	return write_record(t, data, nd, e);
 }
 
-/* Event { step = 2, session_log = 7 { status = 1: START } } */
-int tensorboard_go_back(struct tensorboard *t, int64_t step, struct err *e)
-{
-	static const unsigned char start[] = { 1 << 3 | 0, 1 };
-	unsigned char data[RECORD_MOST];
-	size_t n = put_time(data);
-	data[n++] = 2 << 3 | 0;
-	n += put_varint(data + n, (uint64_t)step);
-	n += put_bytes(data + n, 7, start, sizeof start);
-	return write_record(t, data, n, e);
-}
-
 void tensorboard_close(struct tensorboard *t)
 {
 	if (!t)
 		return;
 	struct err ignored = { 0 };
+	write_back(t, &ignored);
 	if (t->due.n)
 		write_due(t, &ignored);
 	buf_release(&t->due);

@@ -16,10 +16,13 @@ struct err;
 struct tensorboard;
 
 /* A new event file in `dir` (created when missing); a resumed run gets a second file there. */
+/* Viewers read the files in the order of their names: the second one's is greater, whatever the
+ * clock says. */
 int tensorboard_open(const char *dir, struct tensorboard **t_p, struct err *e);
 /* What a full disk does not take is kept, up to some megabytes, and written later. */
-/* Steps from `step` on come again: viewers forget what they have of them. */
-int tensorboard_go_back(struct tensorboard *t, int64_t step, struct err *e);
+/* Steps from `step` on come again: viewers forget what they have of them, when the next value comes
+ * or at the end. Not before: the run may be killed and go on from later steps. */
+void tensorboard_go_back(struct tensorboard *t, int64_t step);
 void tensorboard_close(struct tensorboard *t); /* NULL is allowed */
 /* "train/loss" */
 int tensorboard_scalar(struct tensorboard *t, const char *tag, int64_t step, double value,
