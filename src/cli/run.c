@@ -229,9 +229,12 @@ int cli_everywhere(const struct cli_role *r, enum config_need need, int npos, ch
 	arena_release(&a);
 	if (rc < 0 && ranks_echo(&e)) {
 		/* mpirun ends all ranks with the first: rank 0 says it before */
-		if (e.code == ERR_USAGE)
-			sleep(2);
+		sleep(2);
 		return e.code == ERR_USAGE ? 2 : 1;
 	}
-	return rc < 0 ? cli_fail(&e) : rc;
+	if (rc >= 0)
+		return rc;
+	const int status = cli_fail(&e);
+	ranks_linger();
+	return status;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool built_in(void) { return strstr(net_names(), "mpi") != NULL; }
 
@@ -45,6 +46,12 @@ bool ranks_echo(const struct err *e)
 {
 	return launched() > 1 && (e->code == ERR_CANCELLED || e->code == ERR_USAGE) &&
 	       number("OMPI_COMM_WORLD_RANK") + number("PMI_RANK") + number("PMIX_RANK") > 0;
+}
+
+void ranks_linger(void)
+{
+	if (launched() > 0)
+		usleep(300000);
 }
 
 int ranks_absent(const struct config *c, struct err *e)

@@ -22,6 +22,9 @@ bool ranks_launched(const struct config *c);
 /* Whether another rank prints this error on the same terminal: wrong use, which all ranks notice,
  * or the coordinator's reason. */
 bool ranks_echo(const struct err *e);
+/* Before a process that printed an error ends: mpirun ends the job with it, and what it has not
+ * read by then is lost. */
+void ranks_linger(void);
 /* Without mpirun or srun: ERR_USAGE where the shard plan names ranks. */
 int ranks_absent(const struct config *c, struct err *e);
 /* Begins MPI. The configuration's coordinator and workers are not used then; ERR_USAGE for keys
