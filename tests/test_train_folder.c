@@ -565,6 +565,78 @@ static void what_changed_is_named(void **state)
 	tiny_remove(&other);
 }
 
+static struct train_result ends(const struct tiny *t, const char *run, const char *const *more)
+{
+	struct config *c = tiny_config(t, run, more);
+	struct train_result r;
+	struct seen none = { 0 };
+	const struct train_sink sink = { .ctx = &none, .step = on_step };
+	struct err e = { 0 };
+	if (train_run(c, &(struct train_options){ .allow_changes = true }, &sink, &r, &e) < 0)
+		fail_msg("%s: %s", run, e.msg);
+	config_free(c);
+	return r;
+}
+
+/* Other batches: the rest of the epoch follows, nothing of it is left out or comes twice. Less
+ * data: the next epoch follows. */
+static void changes_of_the_data_go_on(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct train_result r;
+	tiny_make(&t, 2, 20);
+	const uint64_t epoch = ends(&t, "whole", WITH("max_steps=20")).tokens;
+	works(&t, "run", NULL, WITH("max_steps=6"));
+	r = ends(&t, "run",
+		 WITH("resume_from_checkpoint=latest", "max_steps=0", "num_epochs=1",
+		      "gradient_accumulation_steps=2", "save_steps=2"));
+	assert_int_equal(r.step, 6 + 14 / 2);
+	assert_int_equal(r.total, r.step);
+	assert_int_equal(r.tokens, epoch);
+	char back[1024];
+	snprintf(back, sizeof back, "resume_from_checkpoint=%s",
+		 at(&t, "run/checkpoints/step-000008"));
+	r = ends(&t, "run", WITH(back, "max_steps=0", "num_epochs=2"));
+	assert_int_equal(r.step, 8 + 10 + 20);
+	assert_int_equal(r.tokens, 2 * epoch);
+	/* 4 of the 20 examples are left, and 8 steps of an epoch were done */
+	works(&t, "less", NULL, WITH("max_steps=8"));
+	size_t n = 0;
+	char *text = tiny_read(&t, "data.jsonl", &n), *end = text;
+	for (int i = 0; i < 4; i++)
+		end = strchr(end, '\n') + 1;
+	*end = 0;
+	put(at(&t, "data.jsonl"), text);
+	mem_free(text);
+	refused(&t, "less", WITH("resume_from_checkpoint=latest", "max_steps=10"),
+		"the training data has changed");
+	r = ends(&t, "less", WITH("resume_from_checkpoint=latest", "max_steps=10"));
+	assert_int_equal(r.step, 10);
+	r = ends(&t, "less", WITH("resume_from_checkpoint=latest", "max_steps=0", "num_epochs=2"));
+	assert_int_equal(r.step, 8 + 4);
+	tiny_remove(&t);
+}
+
+/* The best model so far has no checkpoint where the run goes on. */
+static void a_best_model_that_is_not_there(void **state)
+{
+	(void)state;
+	struct tiny t;
+	char back[1024];
+	tiny_make(&t, 2, 20);
+#define HELD_OUT(...) WITH("eval_steps=1", "val_set_size=4", __VA_ARGS__)
+	works(&t, "run", NULL, HELD_OUT("max_steps=3"));
+	snprintf(back, sizeof back, "resume_from_checkpoint=%s",
+		 at(&t, "run/checkpoints/step-000003"));
+	const struct train_result r =
+		ends(&t, "other",
+		     HELD_OUT(back, "max_steps=5", "learning_rate=10", "lr_scheduler=constant",
+			      "load_best_model_at_end=true"));
+	assert_in_range(r.best, 4, 5);
+	tiny_remove(&t);
+}
+
 /* ---- the learning rate ---- */
 
 static void first_and_last_step_have_the_rates_that_they_say(void **state)
@@ -673,6 +745,8 @@ int main(void)
 		cmocka_unit_test(a_full_result_can_be_opened),
 		cmocka_unit_test(a_flipped_bit_is_noticed),
 		cmocka_unit_test(what_changed_is_named),
+		cmocka_unit_test(changes_of_the_data_go_on),
+		cmocka_unit_test(a_best_model_that_is_not_there),
 		cmocka_unit_test(first_and_last_step_have_the_rates_that_they_say),
 		cmocka_unit_test(a_full_disk_loses_nothing),
 	};

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/lock.h"
 #include "file/model_file.h"
 #include "file/peft.h"
 #include "job/checkpoint_check.h"
@@ -755,6 +756,33 @@ static void pissa(void **state)
 	print_message("%s\n", e.msg);
 	assert_non_null(strstr(e.msg, "was made of another model, rank or modules"));
 	config_free(c);
+	/* Ctrl-C; another process at the same time; what one left that was killed */
+	static const char *const three[] = { PISSA("3"), NULL };
+	const volatile sig_atomic_t stop = 1;
+	const struct train_options stopped = { .act = DT_F32, .stop = &stop };
+	c = tiny_config(&t, "two", three);
+	assert_int_equal(train_run(c, &stopped, &sink, &r.res, &e), ERR_CANCELLED);
+	assert_non_null(strstr(e.msg, "interrupted"));
+	snprintf(path, sizeof path, "%s/two-pissa", t.dir);
+	assert_int_not_equal(stat(path, &two), 0);
+	struct file_lock lock = FILE_LOCK_INIT;
+	char stale[200];
+	snprintf(path, sizeof path, "%s/two-pissa/minus", t.dir);
+	assert_int_equal(dir_make(path, &e), 0);
+	snprintf(path, sizeof path, "%s/two-pissa/base", t.dir);
+	assert_int_equal(dir_make(path, &e), 0);
+	snprintf(path, sizeof path, "%s/two-pissa/minus/lock", t.dir);
+	assert_int_equal(file_lock_take(path, &lock, stale, sizeof stale, &e), 0);
+	assert_int_equal(train_run(c, &o, &sink, &r.res, &e), ERR_USAGE);
+	print_message("%s\n", e.msg);
+	assert_non_null(strstr(e.msg, "another run makes the base"));
+	assert_int_equal(stat(path, &two), 0);
+	file_lock_release(&lock);
+	config_free(c);
+	struct record r3 = { 0 };
+	watch(&t, "two", &r3, WITH(PISSA("3")));
+	assert_true(r3.loss[1] == r.loss[1]);
+	assert_int_not_equal(stat(path, &two), 0);
 	tiny_remove(&t);
 	/* a base in 4 bits */
 	char line[900];

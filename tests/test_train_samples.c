@@ -274,6 +274,75 @@ static void going_back(void **state)
 	tiny_remove(&t);
 }
 
+struct back {
+	const char *dir;
+	bool later[2]; /* there is a line of step 6: when a resumed run begins, after its step */
+};
+
+static bool has_later(const char *dir)
+{
+	char path[600];
+	snprintf(path, sizeof path, "%s/run/samples.jsonl", dir);
+	char *text = site_text(path);
+	const bool has = strstr(text, "{\"step\":6,");
+	mem_free(text);
+	return has;
+}
+
+static int on_begin(void *ctx, const struct train_info *i, struct err *e)
+{
+	struct back *b = ctx;
+	(void)i, (void)e;
+	b->later[0] = has_later(b->dir);
+	return 0;
+}
+
+static int on_step(void *ctx, const struct train_step *s, struct err *e)
+{
+	struct back *b = ctx;
+	(void)s, (void)e;
+	b->later[1] = has_later(b->dir);
+	return 0;
+}
+
+/* Lines of steps that are computed again go with the first of these steps: a coordinator that is
+ * killed before may go on from later steps, which its workers still have. */
+static void going_back_and_killed(void **state)
+{
+	static const char *const more[] = { "sample_prompts=[a]",
+					    "sample_max_tokens=2",
+					    "sample_steps=2",
+					    "save_steps=2",
+					    "profile=none",
+					    "max_steps=6",
+					    NULL };
+	struct tiny t;
+	struct err e = { 0 };
+	struct train_result r;
+	char from[600];
+	(void)state;
+	tiny_make(&t, 1, 20);
+	struct back b = { .dir = t.dir };
+	for (int i = 0; i < 2; i++) {
+		const struct train_sink none = { 0 },
+					sink = { .ctx = &b, .begin = on_begin, .step = on_step };
+		const char *again[ARRAY_LEN(more) + 2] = { NULL };
+		memcpy(again, more, sizeof more);
+		snprintf(from, sizeof from, "resume_from_checkpoint=%s/run/checkpoints/step-000004",
+			 t.dir);
+		if (i)
+			again[ARRAY_LEN(more) - 1] = from, again[ARRAY_LEN(more)] = "max_steps=5";
+		struct config *c = tiny_config(&t, "run", again);
+		if (train_run(c, &(struct train_options){ .act = DT_F32 }, i ? &sink : &none, &r,
+			      &e) < 0)
+			fail_msg("%s", e.msg);
+		config_free(c);
+	}
+	assert_true(b.later[0]);
+	assert_false(b.later[1]);
+	tiny_remove(&t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -281,7 +350,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_generate_says), cmocka_unit_test(not_finite),
 		cmocka_unit_test(left_out),           cmocka_unit_test(the_same_from_two_workers),
-		cmocka_unit_test(going_back),
+		cmocka_unit_test(going_back),         cmocka_unit_test(going_back_and_killed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

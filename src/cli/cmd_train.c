@@ -161,6 +161,8 @@ static void make_again(struct args *a, int npos, char **pos)
 	if (a->overwrites)
 		add_word(a->again, sizeof a->again, "overwrite_output_dir=false");
 	add_word(a->again, sizeof a->again, "resume_from_checkpoint=latest");
+	if (a->allow_changes)
+		add_word(a->again, sizeof a->again, "--allow-changes");
 }
 
 int cmd_train(int argc, char **argv)

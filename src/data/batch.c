@@ -659,6 +659,20 @@ static int fill(struct batches *b, const struct rows *r, size_t first, size_t la
 	return 0;
 }
 
+uint64_t batches_left(struct batches *b, double epochs, uint64_t epoch, uint64_t batch)
+{
+	uint64_t all = 0;
+	for (uint64_t k = 0; epochs > 0; k++, epochs -= 1) {
+		uint64_t n = k < epoch ? 0 : batches_per_epoch(b, k);
+		if (epochs < 1)
+			n = (uint64_t)ceil(epochs * (double)n);
+		if (k == epoch)
+			n = n > batch ? n - batch : 0;
+		all += n;
+	}
+	return all;
+}
+
 int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p,
 		size_t *n_p, struct err *e)
 {

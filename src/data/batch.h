@@ -69,6 +69,8 @@ int batches_set_passes(struct batches *b, const int *pass, size_t n, struct err 
 
 /* global batches; depends on the epoch with packing */
 uint64_t batches_per_epoch(struct batches *b, uint64_t epoch);
+/* The global batches of so many epochs, the last of them a part of one, from (epoch, batch) on. */
+uint64_t batches_left(struct batches *b, double epochs, uint64_t epoch, uint64_t batch);
 /* The microbatches of global batch `batch` of `epoch`: *n_p of them, valid until the next call of
  * this or the next function. Once warm, nothing is allocated. */
 int batches_get(struct batches *b, uint64_t epoch, uint64_t batch, const struct microbatch **mb_p,

@@ -289,7 +289,8 @@ static void compare_rest(const struct job *j, const json_t *doc, struct buf *out
 	if (base && strcmp(base, j->base_hash))
 		buf_addf(out, "%sthe base model is another one (%.200s then, %.200s now)",
 			 out->n ? ", " : "", was ? was : "?", j->cfg->base_model);
-	if (!data || strcmp(data, digest))
+	const json_t *test = json_object_get(json_object_get(doc, "config"), "test_datasets");
+	if (!data || strcmp(data, digest) || json_array_size(test) != j->cfg->ntest)
 		buf_addf(out,
 			 "%sthe training data has changed since this run was saved (or the "
 			 "tokenizer changed)",

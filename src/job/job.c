@@ -12,7 +12,6 @@
 #include "model/own.h"
 #include "runtime/adapter_fused.h"
 #include "runtime/data_identity.h"
-#include "runtime/loftq.h"
 #include "sched/sched.h"
 
 #include <math.h>
@@ -357,22 +356,12 @@ static int count_steps(struct job *j, struct err *e)
 	const struct config *c = j->cfg;
 	j->save_every = steps_between(j, c->saves_per_epoch, c->save_steps);
 	j->eval_every = steps_between(j, c->evals_per_epoch, c->eval_steps);
-	if (c->max_steps > 0) {
-		j->total_steps = (uint64_t)c->max_steps;
-	} else {
-		double left = c->num_epochs;
-		for (uint64_t epoch = 0; left > 0; epoch++, left -= 1) {
-			uint64_t n = batches_per_epoch(j->batches, epoch);
-			j->total_steps += left >= 1 ? n : (uint64_t)ceil(left * (double)n);
-		}
-	}
+	job_set_steps(j, c->max_steps > 0 ? (uint64_t)c->max_steps
+					  : batches_left(j->batches, c->num_epochs, 0, 0));
 	if (!j->total_steps)
 		return err_set(e, ERR_USAGE,
 			       "num_epochs %g and max_steps %lld leave no step to train",
 			       c->num_epochs, (long long)c->max_steps);
-	j->warmup_steps = c->warmup_steps > 0
-				  ? (uint64_t)c->warmup_steps
-				  : (uint64_t)(c->warmup_ratio * (double)j->total_steps);
 	if (j->warmup_steps > j->total_steps) {
 		log_warn("warmup_steps %llu is more than all %llu steps: the learning rate never "
 			 "reaches its full value",
@@ -564,7 +553,7 @@ static int take_part(struct job *j, const char *module, const char *tail, const 
 /* peft_init_lora_weights: loftq (runtime/loftq.h). */
 static int begin_with_loftq(struct job *j, struct err *e)
 {
-	struct loftq l = { .file = j->file, .double_quant = j->opt.double_quant };
+	struct loftq l = { j->file, .double_quant = j->opt.double_quant, .stop = j->stop };
 	double sum = 0, left;
 	size_t n = 0;
 	TRY(job_alloc_state(j, e));

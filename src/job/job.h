@@ -11,6 +11,7 @@
 #include "job/base_hash.h"
 #include "config/config.h"
 #include "optim/optim.h"
+#include "runtime/loftq.h"
 #include "runtime/runtime.h"
 
 struct err;
@@ -59,9 +60,10 @@ struct job {
 	char *incoming[2];
 	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
-	uint64_t save_every, eval_every; /* steps; 0: never */
-	uint64_t digest;                 /* of the data */
-	char base_hash[BASE_HASH];       /* of the base model; "" before job_hash_base() */
+	uint64_t save_every, eval_every;   /* steps; 0: never */
+	uint64_t digest;                   /* of the data */
+	char base_hash[BASE_HASH];         /* of the base model; "" before job_hash_base() */
+	const volatile sig_atomic_t *stop; /* ends job_begin(); MAY be NULL */
 };
 
 /* `act` is the dtype of activations, decided by the devices. `samples`: of a model of one's own,
@@ -72,6 +74,14 @@ void job_close(struct job *j);
 /* The run's pass boundaries: their sum must be that of the configuration. Lists of passes that all
  * have micro_batch_size rows are the same as none. */
 int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e);
+/* All steps of the run, and with them those of the warm-up. */
+static inline void job_set_steps(struct job *j, uint64_t total)
+{
+	const struct config *c = j->cfg;
+	j->total_steps = total;
+	j->warmup_steps = c->warmup_steps > 0 ? (uint64_t)c->warmup_steps
+					      : (uint64_t)(c->warmup_ratio * (double)total);
+}
 /* Passes of a whole step. */
 static inline int job_passes(const struct job *j)
 {

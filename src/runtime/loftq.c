@@ -189,6 +189,10 @@ int loftq_begin(const struct loftq *l, const char *weight, int64_t r, double sca
 	const struct model_tensor *t = ctx.t;
 	struct param q = { 0 };
 	int rc = 0;
+	if (l->stop && *l->stop)
+		return err_set(e, ERR_CANCELLED,
+			       "interrupted before the adapters of peft_init_lora_weights: loftq "
+			       "were made");
 	if (!t || t->ndim != 2)
 		return err_set(e, ERR_INTERNAL, "%s: there is no matrix %s",
 			       model_file_path(l->file), weight);

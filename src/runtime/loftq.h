@@ -11,12 +11,15 @@
 #include "file/model_file.h"
 #include "tensor/quant.h"
 
+#include <signal.h>
+
 struct err;
 
 struct loftq {
 	struct model_file *file;
 	struct dev *dev; /* a CPU */
 	bool double_quant;
+	const volatile sig_atomic_t *stop; /* MAY be NULL */
 };
 
 /* The adapter a (R,in), b (out,R) of a weight of the file. *left_p MAY be NULL: the share of the

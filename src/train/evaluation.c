@@ -156,7 +156,7 @@ int evaluation_take_best(struct saver *s, struct rounds *p, const struct train_s
 {
 	char path[2304];
 	struct train_state then;
-	TRY(checkpoint_path(s->dir, st->best_step, path, sizeof path, e));
+	TRY(checkpoint_path(s->job->cfg->output_dir, st->best_step, path, sizeof path, e));
 	TRY(checkpoint_read(s->job, path, true, &then, e));
 	TRY(session_push_state(p->ses, ++p->number, e));
 	TRY(saver_finish(s, st, false, e));

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "job/checkpoint_check.h"
+#include "crew/resumed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static bool fits(const struct trainer *t, const struct run_record *r)
 	       (wanted == COMPUTE_AUTO ||
 		!strcmp(config_compute_name(wanted), dtype_name(r->act))) &&
 	       r->st.batch < batches_per_epoch(j->batches, r->st.epoch) &&
-	       r->st.step <= j->total_steps;
+	       r->st.step <= resumed_steps(j, &r->st);
 }
 
 static int take(struct trainer *t, const struct buf *record, bool *taken_p, struct err *e)
@@ -58,6 +58,7 @@ static int take(struct trainer *t, const struct buf *record, bool *taken_p, stru
 	if (!*taken_p)
 		return 0;
 	t->st = r.st;
+	resumed_state(t->job, true, &t->st);
 	t->job->opt.act = r.act;
 	t->job->resumed_act = true;
 	t->owed = r.owed ? r.st.step : 0;
@@ -139,7 +140,7 @@ int kept_state_else(struct trainer *t, const char *resume, struct err *e)
 		log_info("output_dir %s holds a run: going on from %s (auto_resume)",
 			 t->cfg->output_dir, resume);
 	if (resume)
-		return checkpoint_read(t->job, resume, t->o->allow_changes, &t->st, e);
+		return resumed_read(t->job, resume, t->o->allow_changes, &t->st, e);
 	return job_begins_with(t->cfg) ? job_begin(t->job, e) : 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "file/lock.h"
 #include "job/job.h"
 #include "runtime/loftq.h"
 #include "runtime/merge.h"
@@ -36,10 +37,8 @@ static const char *inside(struct arena *a, const struct config *c, const char *n
 
 static int name_places(const struct config *c, struct arena *a, struct places *p, struct err *e)
 {
-	*p = (struct places){ .dir = inside(a, c, ""),
-			      .base = inside(a, c, "/base"),
-			      .first = inside(a, c, "/first"),
-			      .minus = inside(a, c, "/minus") };
+	*p = (struct places){ inside(a, c, ""), inside(a, c, "/base"), inside(a, c, "/first"),
+			      inside(a, c, "/minus") };
 	return p->dir && p->base && p->first && p->minus
 		       ? 0
 		       : err_set(e, ERR_USAGE, "output_dir is too long a path");
@@ -88,6 +87,8 @@ static int are_there(const struct places *p, const struct buf *want, struct err 
 		fclose(f);
 	if (n == want->n && !memcmp(text, want->p, n))
 		return 1;
+	if (!n && !lstat(p->minus, &st))
+		return 0; /* a run was killed while it made them */
 	return err_set(e, ERR_USAGE,
 		       "%s is there already and %s: remove it, or choose another output_dir",
 		       p->dir, n ? "was made of another model, rank or modules" : "is not whole");
@@ -129,8 +130,8 @@ static void negate(struct job *j)
 			j->param[i].value[k] = -j->param[i].value[k];
 }
 
-static int make(struct job *j, const struct places *p, const struct buf *mark, struct arena *a,
-		struct err *e)
+static int make(struct job *j, const struct places *p, const struct buf *mark,
+		const volatile sig_atomic_t *stop, struct arena *a, struct err *e)
 {
 	struct peft_adapter ad;
 	double sum = 0, left;
@@ -140,27 +141,49 @@ static int make(struct job *j, const struct places *p, const struct buf *mark, s
 		 "written to %s, into the adapters",
 		 ad.npair, p->base);
 	for (size_t i = 0; i < ad.npair; i++) {
+		if (stop && *stop)
+			return err_set(e, ERR_CANCELLED, "interrupted while pissa made the base");
 		TRY(decompose(j, &ad.pair[i], &left, e));
 		sum += left;
 	}
 	log_info("pissa: the base keeps %.1f %% of them, in squares",
 		 100 * sum / (double)(ad.npair ? ad.npair : 1));
-	TRY(dir_make_result(p->dir, e));
+	TRY(dir_remove(p->base, e));
 	TRY(dir_make_result(p->first, e));
-	TRY(dir_make_result(p->minus, e));
 	ad.cfg.inside = NULL; /* the new base is the language model alone */
 	TRY(peft_write(p->first, &ad, e));
 	negate(j);
 	TRY(peft_write(p->minus, &ad, e));
-	const struct merge_options o = {
-		.model = j->cfg->base_model, .adapter = p->minus, .out = p->base, .as_base = true
-	};
+	const struct merge_options o = { .model = j->cfg->base_model,
+					 .adapter = p->minus,
+					 .out = p->base,
+					 .as_base = true,
+					 .stop = stop };
 	TRY(merge(&o, e));
-	TRY(dir_remove(p->minus, e));
 	return atomic_write_in(p->dir, MARK, mark->p, mark->n, e);
 }
 
-int pissa_begin(const struct config **c_p, enum dtype act, struct arena *a, struct err *e)
+/* The folder `minus` is there while they are made; its lock says by whom. */
+static int make_alone(struct job *j, const struct places *p, const struct buf *mark,
+		      const volatile sig_atomic_t *stop, struct arena *a, struct err *e)
+{
+	char path[4096], stale[200];
+	struct file_lock lock = FILE_LOCK_INIT;
+	struct err ignored = { 0 };
+	TRY(dir_make_result(p->dir, e));
+	TRY(dir_make_result(p->minus, e));
+	snprintf(path, sizeof path, "%.4000s/lock", p->minus);
+	if (file_lock_take(path, &lock, stale, sizeof stale, e) < 0)
+		return err_prefix(e, "another run makes the base of peft_init_lora_weights: pissa");
+	const int there = are_there(p, mark, e); /* made meanwhile */
+	const int rc = there ? there : make(j, p, mark, stop, a, e);
+	dir_remove(rc < 0 && !there ? p->dir : p->minus, &ignored);
+	file_lock_release(&lock);
+	return rc;
+}
+
+int pissa_begin(const struct config **c_p, enum dtype act, const volatile sig_atomic_t *stop,
+		struct arena *a, struct err *e)
 {
 	struct places p;
 	struct buf mark = BUF_INIT;
@@ -178,10 +201,8 @@ int pissa_begin(const struct config **c_p, enum dtype act, struct arena *a, stru
 		rc = describe(&j, &mark, e);
 	if (rc >= 0)
 		rc = are_there(&p, &mark, e);
-	if (rc == 0 && (rc = make(&j, &p, &mark, a, e)) < 0) {
-		struct err ignored;
-		dir_remove(p.dir, &ignored);
-	}
+	if (rc == 0)
+		rc = make_alone(&j, &p, &mark, stop, a, e);
 	buf_release(&mark);
 	job_close(&j);
 	if (rc < 0)

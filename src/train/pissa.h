@@ -12,12 +12,16 @@
 #include "base/dtype.h"
 #include "config/config.h"
 
+#include <signal.h>
+
 struct arena;
 struct err;
 
 /* Where the configuration asks for it: makes base and first adapter, or finds those that an earlier
  * run of the same configuration made, and *c_p becomes the configuration of a run that begins with
- * them. It and its texts are in `a`. */
-int pissa_begin(const struct config **c_p, enum dtype act, struct arena *a, struct err *e);
+ * them. What a run that was killed has left unfinished is made again; where another process makes
+ * them, that is an error. It and its texts are in `a`. `stop` MAY be NULL. */
+int pissa_begin(const struct config **c_p, enum dtype act, const volatile sig_atomic_t *stop,
+		struct arena *a, struct err *e);
 
 #endif

@@ -9,7 +9,8 @@
 #include "train/collect.h"
 #include "train/kept_state.h"
 #include "crew/members_text.h"
-#include "train/samples.h"
+#include "crew/resumed.h"
+#include "train/sample_now.h"
 #include "train/speeds.h"
 #include "train/start.h"
 
@@ -43,7 +44,7 @@ static int read_set(struct trainer *t, struct err *e)
 	const bool with = job_begins_with(t->cfg);
 	struct train_state st = t->first;
 	if (newest)
-		TRY(checkpoint_read(t->job, newest, t->o->allow_changes, &st, e));
+		TRY(resumed_read(t->job, newest, t->o->allow_changes, &st, e));
 	else if (with)
 		TRY(job_begin(t->job, e));
 	if (newest && st.step == t->set.st.step)
@@ -67,8 +68,7 @@ static int go_back(struct trainer *t, struct err *e)
 		TRY(session_push_state(t->ses, ++t->rounds.number, e));
 		TRY(kept_state_sent(t, e));
 	}
-	/* not before: a coordinator that is killed now may go on from later steps */
-	samples_go_back(t->cfg->output_dir, t->st.step - (t->owed && t->owed == t->st.step));
+	sample_go_back(t);
 	return 0;
 }
 

@@ -26,8 +26,22 @@ static int next_token(void *ctx, const int32_t *id, size_t n, int32_t *next_p, s
 	return rc < 0 ? rc : round_end(&t->rounds, e);
 }
 
+void sample_go_back(struct trainer *t)
+{
+	const uint64_t back = t->st.step - (t->owed && t->owed == t->st.step) + 1;
+	t->back = !t->back || back < t->back ? back : t->back;
+}
+
+void sample_cut(struct trainer *t)
+{
+	if (t->back)
+		samples_go_back(t->cfg->output_dir, t->back - 1);
+	t->back = 0;
+}
+
 int sample_now(struct trainer *t, struct err *e)
 {
+	sample_cut(t);
 	const struct samples s = { .job = t->job,
 				   .step = t->st.step,
 				   .next = next_token,

@@ -21,7 +21,6 @@
 #include "train/recover.h"
 #include "train/refer.h"
 #include "train/sample_now.h"
-#include "train/samples.h"
 #include "train/speeds.h"
 #include "train/start.h"
 
@@ -135,6 +134,7 @@ static int one_step(struct trainer *t, struct err *e)
 				  .lr = s.learning_rate };
 	const struct outcome o = outcome_of(t, &s);
 	TRY(apply(t, &s, &m, &o, begin, e));
+	sample_cut(t);
 	if (s.skipped && !o.overflow)
 		nonfinite_note(t, s.step);
 	t->st = o.st;
@@ -322,7 +322,7 @@ static int run(struct trainer *t, const char *newest, struct err *e)
 	TRY(start_rounds(t, e));
 	train_begin_set(t, !resume && !job_begins_with(c));
 	if (resume)
-		samples_go_back(c->output_dir, t->st.step - (t->owed != 0));
+		sample_go_back(t);
 	TRY(train_folder_begin(t, e));
 	struct train_info info;
 	TRY(start_info(t, t->kept ? "what the workers have kept" : newest, &info, e));
@@ -359,9 +359,10 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	buf_init(&t->record);
 	if (!o->place && !start_is_cluster(t))
 		TRYOUT(join_device(c, spec, &act, e));
-	TRYOUT(pissa_begin(&c, act, &t->arena, e));
+	TRYOUT(pissa_begin(&c, act, o->stop, &t->arena, e));
 	t->cfg = c;
 	TRYOUT(job_open(c, act, o->samples, &job, e));
+	job.stop = o->stop;
 	if (o->place)
 		*place = *o->place;
 	else
@@ -378,6 +379,7 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 out:
 	if (t) {
 		session_close(t->ses, rc < 0 ? e : NULL);
+		sample_cut(t);
 		if (rc < 0 && t->saver.folder.began && sink->lost)
 			sink->lost(sink->ctx, t->saver.newest);
 		run_folder_close(&t->saver.folder, rc < 0);

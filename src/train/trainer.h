@@ -45,6 +45,7 @@ struct trainer {
 	/* the step whose line in the metrics, and what follows it, is still to be done; 0: none */
 	uint64_t owed;
 	struct record_line line;
+	uint64_t back; /* samples of this step and later ones go with the next step; 0: none do */
 	struct saver saver;
 	struct rounds rounds;
 	struct prior prior;    /* the reference of preferences, where it is known (beforehand.h) */
