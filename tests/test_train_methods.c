@@ -765,6 +765,12 @@ static void pissa(void **state)
 	assert_non_null(strstr(e.msg, "interrupted"));
 	snprintf(path, sizeof path, "%s/two-pissa", t.dir);
 	assert_int_not_equal(stat(path, &two), 0);
+	static const char *const loftq[] = { "adapter=qlora", "peft_init_lora_weights=loftq",
+					     NULL };
+	struct config *l = tiny_config(&t, "loftq", loftq);
+	assert_int_equal(train_run(l, &stopped, &sink, &r.res, &e), ERR_CANCELLED);
+	assert_non_null(strstr(e.msg, "interrupted before the adapters"));
+	config_free(l);
 	struct file_lock lock = FILE_LOCK_INIT;
 	char stale[200];
 	snprintf(path, sizeof path, "%s/two-pissa/minus", t.dir);

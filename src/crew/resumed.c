@@ -60,9 +60,9 @@ static void forget_best(struct train_state *s) { s->best_step = s->evals_since_b
 uint64_t resumed_steps(const struct job *j, const struct train_state *s)
 {
 	const struct config *c = j->cfg;
-	return c->max_steps > 0 ? (uint64_t)c->max_steps
-				: s->step + batches_left(j->batches, c->num_epochs, s->epoch,
-							 s->batch);
+	return c->max_steps > 0
+		       ? (uint64_t)c->max_steps
+		       : s->step + batches_left(j->batches, c->num_epochs, s->epoch, s->batch);
 }
 
 void resumed_state(struct job *j, bool unsaved, struct train_state *s)

@@ -393,7 +393,7 @@ int checkpoint_same_job(struct job *j, const json_t *doc, const char *path, bool
 	compare_rest(j, doc, &differ);
 	TRYOUT(take_passes(j, doc, path, &differ, e));
 	if (fixed.n)
-		rc = err_set(e, ERR_USAGE, "%s: %s: a run is not resumed with that", path, fixed.p);
+		rc = err_set(e, ERR_USAGE, "%s: %s: set it back or begin a new run", path, fixed.p);
 	else if (differ.n && !allow_changes)
 		rc = err_set(e, ERR_USAGE,
 			     "%s: %s: set it as it was, or resume with --allow-changes", path,
