@@ -390,6 +390,40 @@ static void merged_numbers(void **state)
 	}
 }
 
+/* A pair on the embedding of a model whose head it is (PEFT's target_parameters) changes what goes
+ * in, and not the head. */
+static void pair_on_an_end(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct arena a = ARENA_INIT;
+	struct peft_adapter ad;
+	char adapter[100], out[100], gguf[100];
+	float v[269 * 3] = { 0 };
+	snprintf(adapter, sizeof adapter, "%s/ends", dir);
+	snprintf(out, sizeof out, "%s/merged", dir);
+	snprintf(gguf, sizeof gguf, "%s/alone.gguf", dir);
+	assert_int_equal(peft_read("tests/golden/models/train-lora/init", &a, &ad, &e), 0);
+	ad.pair[0].module = "model.embed_tokens";
+	ad.pair[0].in = 48;
+	ad.pair[0].out = 269;
+	ad.pair[0].a = ad.pair[0].b = v;
+	assert_int_equal(mkdir(adapter, 0700), 0);
+	assert_int_equal(peft_write(adapter, &ad, &e), 0);
+	struct result r = CALL(NULL, "merge", MODEL, adapter, out);
+	expect(&r, 0);
+	done(&r);
+	r = CALL(NULL, "info", "--tensors", out);
+	expect(&r, 0);
+	assert_non_null(strstr(r.out.p, "lm_head.weight"));
+	done(&r);
+	refused(CALL(NULL, "merge", MODEL, adapter, gguf, "--adapter-only"), 1,
+		"an adapter on model.embed_tokens cannot be written alone");
+	assert_int_equal(dir_remove(out, &e), 0);
+	assert_int_equal(dir_remove(adapter, &e), 0);
+	arena_release(&a);
+}
+
 /* A merge that is stopped leaves nothing, neither of a file nor of a folder. */
 static void stopped_merge(void **state)
 {
@@ -521,6 +555,7 @@ int main(void)
 		cmocka_unit_test(info_of_a_run),
 		cmocka_unit_test(stopped_merge),
 		cmocka_unit_test(merged_numbers),
+		cmocka_unit_test(pair_on_an_end),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(tokenize),
 		cmocka_unit_test(output_that_cannot_be_written),

@@ -28,6 +28,7 @@ struct merger {
 	struct model_config cfg;
 	struct peft_adapter ad;
 	struct arena arena;
+	bool untied;     /* an adapter on an end of a model whose head was its embedding */
 	struct dev *dev; /* the CPU, for 4-bit weights */
 	char held[256];  /* name of the weight in `quant` */
 	struct param quant;
@@ -244,6 +245,16 @@ static int check_part(const struct merger *m, const char *module, int64_t rows, 
 	return 0;
 }
 
+/* The last pair on the embedding or the head; NULL: all are in layers. */
+static const struct peft_pair *end_of(const struct peft_adapter *ad)
+{
+	const struct peft_pair *end = NULL;
+	for (size_t i = 0; i < ad->npair; i++)
+		if (strncmp(ad->pair[i].module, "model.layers.", 13) != 0)
+			end = &ad->pair[i];
+	return end;
+}
+
 static int open_parts(struct merger *m, struct err *e)
 {
 	const struct merge_options *o = m->o;
@@ -252,8 +263,11 @@ static int open_parts(struct merger *m, struct err *e)
 	TRY(source_check_file(m->file, &m->cfg, e));
 	TRY(adapter_read(o->adapter, &m->cfg, &m->arena, &m->ad, e));
 	TRY(adapter_check_base(o->adapter, &m->ad, o->model, e));
-	if (m->ad.nsaved)
+	/* of a head that is the embedding the adapter changes only one use */
+	if (m->ad.nsaved || end_of(&m->ad)) {
+		m->untied = m->cfg.tied;
 		TRY(runtime_untie(m->file, &m->cfg, e));
+	}
 	TRY(dev_open("cpu", &m->dev, e));
 	for (size_t i = 0; i < m->ad.npair; i++)
 		TRY(check_part(m, m->ad.pair[i].module, m->ad.pair[i].out, m->ad.pair[i].in, e));
@@ -347,7 +361,14 @@ static int write_adapter(struct merger *m, bool gguf, struct err *e)
 {
 	const struct merge_options *o = m->o;
 	struct peft_adapter fused;
+	const struct peft_pair *end = end_of(&m->ad);
 	char *tmp;
+	if (gguf && end && (m->untied || strcmp(end->module, "lm_head") != 0))
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"an adapter on %s cannot be written alone into a GGUF: merge it into "
+			"the model",
+			end->module);
 	if (gguf)
 		return gguf_write_adapter(o->out, m->file, &m->ad, e);
 	if (!m->cfg.experts)
