@@ -87,6 +87,7 @@ static const struct row {
 	{ "ernie4_5-moe.gguf", "ernie4_5-moe", false },
 	{ "glm4-moe-lite", "glm4-moe-lite", false },
 	{ "glm4-moe-lite-yarn", "glm4-moe-lite-yarn", false },
+	{ "deepseek-v2", "deepseek-v2", false },
 	{ "qwen3-moe-mixed", "qwen3-moe-mixed", true },
 	{ "qwen3-moe.gguf", "qwen3-moe", false },
 	{ "olmoe.gguf", "olmoe", false },

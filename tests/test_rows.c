@@ -145,29 +145,51 @@ static void layer_types_are_a_list(void **state)
 	}
 }
 
-/* Parameters as transformers counts them (num_parameters()), and the corrections of 46 routers over
- * 64 experts, which are none there. */
-static void count_of_glm_4_7_flash(void **state)
+/* Parameters as transformers counts them (num_parameters()), and of GLM-4.7-Flash the corrections
+ * of 46 routers over 64 experts, which are none there. */
+static void counts_of_published_models(void **state)
 {
 	(void)state;
-	struct err e = { 0 };
-	struct model_config *c = mem_zalloc(sizeof *c);
-	json_t *j = json_loads(
-		"{\"model_type\":\"glm4_moe_lite\",\"hidden_size\":2048,\"intermediate_size\":"
-		"10240,"
-		"\"num_hidden_layers\":47,\"num_attention_heads\":20,\"num_key_value_heads\":20,"
-		"\"q_lora_rank\":768,\"kv_lora_rank\":512,\"qk_nope_head_dim\":192,"
-		"\"qk_rope_head_dim\":64,\"v_head_dim\":256,\"vocab_size\":154880,"
-		"\"topk_method\":\"noaux_tc\",\"first_k_dense_replace\":1,"
-		"\"num_nextn_predict_layers\":1,\"partial_rotary_factor\":1.0}",
-		0, NULL);
-	must(model_config_read(j, "config.json", c, &e), &e);
-	assert_true(model_parameters(c) == 29943390976 + 46 * 64);
-	assert_true(model_knows_tensor(c, "model.layers.47.eh_proj.weight") == 0);
-	assert_true(model_knows_tensor(c, "model.layers.1.self_attn.k_proj.weight") < 0);
-	assert_true(c->head_dim == 256 && c->rot == 64 && c->rope_near);
-	json_decref(j);
-	mem_free(c);
+	static const struct {
+		const char *config;
+		int64_t count, head, rot;
+	} is[] = {
+		{ "{\"model_type\":\"glm4_moe_lite\",\"hidden_size\":2048,"
+		  "\"intermediate_size\":10240,\"num_hidden_layers\":47,"
+		  "\"num_attention_heads\":20,\"num_key_value_heads\":20,\"q_lora_rank\":768,"
+		  "\"kv_lora_rank\":512,\"qk_nope_head_dim\":192,\"qk_rope_head_dim\":64,"
+		  "\"v_head_dim\":256,\"vocab_size\":154880,\"topk_method\":\"noaux_tc\","
+		  "\"first_k_dense_replace\":1,\"num_nextn_predict_layers\":1,"
+		  "\"partial_rotary_factor\":1.0}",
+		  29943390976 + 46 * 64, 256, 64 },
+		{ "{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,"
+		  "\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
+		  "\"num_hidden_layers\":27,\"num_attention_heads\":16,"
+		  "\"num_key_value_heads\":16,\"q_lora_rank\":null,\"kv_lora_rank\":512,"
+		  "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,"
+		  "\"vocab_size\":102400,\"topk_method\":\"greedy\",\"n_group\":1,"
+		  "\"topk_group\":1,\"scoring_func\":\"softmax\",\"moe_layer_freq\":1,"
+		  "\"norm_topk_prob\":false,\"first_k_dense_replace\":1,\"seq_aux\":true,"
+		  "\"aux_loss_alpha\":0.001,\"rope_scaling\":{\"beta_fast\":32,\"beta_slow\":1,"
+		  "\"factor\":40,\"mscale\":0.707,\"mscale_all_dim\":0.707,"
+		  "\"original_max_position_embeddings\":4096,\"type\":\"yarn\"}}",
+		  15706484224, 192, 64 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(is); i++) {
+		struct err e = { 0 };
+		struct model_config *c = mem_zalloc(sizeof *c);
+		json_t *j = json_loads(is[i].config, 0, NULL);
+		must(model_config_read(j, "config.json", c, &e), &e);
+		assert_int_equal(model_parameters(c), is[i].count);
+		assert_int_equal(c->head_dim, is[i].head);
+		assert_int_equal(c->rot, is[i].rot);
+		assert_true(c->rope_near);
+		assert_true(model_knows_tensor(c, "model.layers.1.self_attn.k_proj.weight") < 0);
+		assert_int_equal(model_knows_tensor(c, "model.layers.47.eh_proj.weight"),
+				 i ? -1 : 0);
+		json_decref(j);
+		mem_free(c);
+	}
 }
 
 /* What a configuration with latent attention may not say, one line each. */
@@ -197,6 +219,12 @@ static void latent_keys(void **state)
 		{ "{\"mlp_layer_types\":[\"dense\",\"dense\"]}", "no layer has experts" },
 		{ "{\"mlp_layer_types\":[\"dense\",3]}", "layer 1 is neither" },
 		{ "{\"rope_parameters\":{\"rope_type\":\"yarn\",\"mscale_all_dim\":1}}", "factor" },
+		{ "{\"model_type\":\"deepseek_v2\"}", NULL },
+		{ "{\"model_type\":\"deepseek_v2\",\"topk_method\":\"group_limited_greedy\"}",
+		  "'topk_method' is 'group_limited_greedy'" },
+		{ "{\"model_type\":\"deepseek_v2\",\"norm_topk_prob\":true}",
+		  "'norm_topk_prob' is true" },
+		{ "{\"model_type\":\"deepseek_v2\",\"mlp_bias\":true}", "'mlp_bias' is true" },
 		{ "{\"sliding_window\":8}", "'sliding_window' is not known" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -376,7 +404,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families),
 		cmocka_unit_test(layer_types_are_a_list),
-		cmocka_unit_test(count_of_glm_4_7_flash),
+		cmocka_unit_test(counts_of_published_models),
 		cmocka_unit_test(latent_keys),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),

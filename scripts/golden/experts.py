@@ -18,6 +18,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "qwen3_next": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "qwen3_5_moe_text": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "deepseek_v2": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "ernie4_5_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe_lite": ("mlp", "gate_proj", "up_proj", "down_proj"),
 }
@@ -30,6 +31,7 @@ CLASS = {
     "qwen3_next": transformers.Qwen3NextForCausalLM,
     "qwen3_5_moe_text": transformers.Qwen3_5MoeForCausalLM,
     "glm4_moe": transformers.Glm4MoeForCausalLM,
+    "deepseek_v2": transformers.DeepseekV2ForCausalLM,
     "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
     "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
 }
@@ -69,6 +71,9 @@ class Block(torch.nn.Module):
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
+        if config.model_type == "deepseek_v2":
+            self.scale = config.routed_scaling_factor
+            self.shared_experts = Mlp(h, f * config.n_shared_experts)
         if self.ernie:
             self.moe_statics = torch.nn.Module()
             self.moe_statics.register_buffer("e_score_correction_bias", torch.zeros(1, n))
@@ -100,7 +105,7 @@ class Block(torch.nn.Module):
             p = p / p.sum(-1, keepdim=True)
         p = p * self.scale
         y = torch.zeros_like(x)
-        if self.glm or self.ernie:
+        if hasattr(self, "shared_experts"):
             y = self.shared_experts(x)
         if hasattr(self, "shared_expert"):
             y = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
@@ -155,7 +160,7 @@ def aux_loss(model, logits):
 
 
 def has_aux_loss(model):
-    return model.config.model_type not in (*GLM, "ernie4_5_moe")
+    return model.config.model_type not in (*GLM, "ernie4_5_moe", "deepseek_v2")
 
 
 def like(model):

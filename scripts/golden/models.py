@@ -1090,6 +1090,48 @@ FAMILIES["glm4-moe-lite-yarn"] = dict(
         tie_word_embeddings=False,
     ),
 )
+# latent attention with values narrower than keys, in the words of DeepSeek-V2-Lite
+FAMILIES["deepseek-v2"] = dict(
+    arch="deepseek_v2",
+    store="BF16",
+    seed=7103,
+    config=dict(
+        vocab_size=131,
+        **dict(SMALL, num_hidden_layers=3, num_key_value_heads=4),
+        q_lora_rank=None,
+        kv_lora_rank=16,
+        qk_nope_head_dim=12,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+        rope_theta=10000.0,
+        rope_scaling=dict(
+            type="yarn",
+            factor=4.0,
+            original_max_position_embeddings=32,
+            beta_fast=32,
+            beta_slow=1,
+            mscale=0.707,
+            mscale_all_dim=0.707,
+        ),
+        moe_intermediate_size=24,
+        moe_layer_freq=1,
+        n_routed_experts=6,
+        n_shared_experts=2,
+        num_experts_per_tok=2,
+        norm_topk_prob=False,
+        routed_scaling_factor=1.3,
+        scoring_func="softmax",
+        topk_method="greedy",
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        aux_loss_alpha=0.001,
+        seq_aux=True,
+        rms_norm_eps=1e-3,
+        attention_bias=False,
+        tie_word_embeddings=False,
+    ),
+)
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
@@ -1461,7 +1503,7 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 for k in ("gate_proj.weight", "down_proj.weight")
             }
             keep.add("model.layers.0.mlp.shared_expert_gate.weight")
-        if model.config.model_type in (*experts.GLM, "ernie4_5_moe"):
+        if model.config.model_type in (*experts.GLM, "ernie4_5_moe", "deepseek_v2"):
             keep |= {
                 f"model.layers.{last}.mlp." + k
                 for k in (

@@ -60,6 +60,12 @@ MODELS = {
         dict(moe_intermediate_size=32, head_dim=16, moe_num_experts=6, num_hidden_layers=3)
         | dict(moe_k=2, num_experts_per_tok=None),
     ),
+    "deepseek_v2": (
+        "DeepseekV2Config",
+        dict(moe_intermediate_size=32, n_routed_experts=6, num_hidden_layers=3, q_lora_rank=None)
+        | dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=14)
+        | dict(first_k_dense_replace=1),
+    ),
     "glm4_moe_lite": (
         "Glm4MoeLiteConfig",
         dict(moe_intermediate_size=32, n_routed_experts=6, num_hidden_layers=3, q_lora_rank=24)

@@ -10,7 +10,7 @@ struct err;
 /* What such a family lists among its keys. */
 #define LATENT_KEYS                                                                                \
 	"attention_bias", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",   \
-		"qk_head_dim", "v_head_dim", "rope_interleave"
+		"qk_head_dim", "v_head_dim"
 
 /* Widths, rotation and the factor on scores. */
 int latent_read(const json_t *j, const struct model_family *f, const char *where,

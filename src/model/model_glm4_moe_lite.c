@@ -64,10 +64,9 @@ static int read_glm4_moe_lite(const json_t *j, const char *where, struct model_c
 }
 
 static const char *const types[] = { "glm4_moe_lite", NULL };
-static const char *const keys[] = { LATENT_KEYS,       MIXTURE_CORRECTED_KEYS,
-				    "mlp_layer_types", "first_k_dense_replace",
-				    "topk_method",     "scoring_func",
-				    "moe_layer_freq",  NULL };
+static const char *const keys[] = { LATENT_KEYS,       MIXTURE_CORRECTED_KEYS,  "rope_interleave",
+				    "mlp_layer_types", "first_k_dense_replace", "topk_method",
+				    "scoring_func",    "moe_layer_freq",        NULL };
 
 const struct model_family model_glm4_moe_lite = { .name = "glm4_moe_lite",
 						  .help = "GLM-4.7-Flash",
