@@ -296,6 +296,11 @@ static void of_experts(void **state)
 			   "overwrite_output_dir=true", NULL);
 	must_succeed(&attention);
 	assert_false(says(&attention, "for PEFT"));
+	/* that command refuses it */
+	struct process dora = site_start(&s, "train", "run.yaml", "max_steps=3", "val_set_size=0",
+					 "peft_use_dora=true", "overwrite_output_dir=true", NULL);
+	must_succeed(&dora);
+	assert_false(says(&dora, "for PEFT"));
 	tiny_remove(&s.t);
 }
 

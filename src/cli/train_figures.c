@@ -110,7 +110,8 @@ bool figures_on_experts(const struct train_info *i)
 	const struct stage_options *o = &i->job->opt;
 	bool any = false;
 	for (enum linear l = 0; l < LIN_COUNT; l++)
-		any |= o->lora.r && o->lora.target[l] && model_has_linear(&i->job->model, l) &&
+		any |= o->lora.r && !o->lora.dora && o->lora.target[l] &&
+		       model_has_linear(&i->job->model, l) &&
 		       (linear_is_expert(l) || linear_is_router(l));
 	return any;
 }

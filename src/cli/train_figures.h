@@ -20,7 +20,7 @@ void figures_scalars(const struct figures_out *o, const char *part, int64_t step
 		     const struct metrics_rewards *r);
 /* OUTPUT/wandb, where `wandb_project` is given; else *w_p is NULL. */
 int figures_wandb(const struct config *c, struct wandb **w_p, struct err *e);
-/* Whether experts or routers of a mixture get adapters. */
+/* Whether experts or routers of a mixture get adapters that merge can join (no DoRA). */
 bool figures_on_experts(const struct train_info *i);
 int figures_eval(const struct figures_out *o, const struct train_eval *r, struct err *e);
 
