@@ -378,7 +378,7 @@ static void launches_of_real_sizes(void **state)
 	}
 }
 
-/* Heads wider than 256 have no kernel. */
+/* Heads wider than 512 have no kernel. */
 static void heads_that_are_too_wide(void **state)
 {
 	enum { S = 1, H, G, D }; /* arguments behind the number of tokens */
@@ -392,12 +392,12 @@ static void heads_that_are_too_wide(void **state)
 		n[0].i = 9;
 		n[S].i = 1;
 		n[H].i = n[G].i = 2;
-		n[D].i = 256;
+		n[D].i = 512;
 		a[23].i = 1; /* parts of attn_bwd */
 		assert_true(gpu_steps(kernels[i], a, s, &e) > 0);
-		n[D].i = 512;
+		n[D].i = 520;
 		assert_int_equal(gpu_steps(kernels[i], a, s, &e), ERR_UNSUPPORTED);
-		has(e.msg, "attention heads of 512 numbers: at most 256 are supported");
+		has(e.msg, "attention heads of 520 numbers: at most 512 are supported");
 	}
 }
 
@@ -412,6 +412,7 @@ static void parts_fill_a_card(void **state)
 		{ { 512, 1, 8, 1, 128, 0 }, 32 },   /* 8 groups; 128 queries a part */
 		{ { 4096, 1, 8, 1, 128, 0 }, 4 },   /* 64 groups */
 		{ { 4096, 1, 8, 1, 256, 0 }, 2 },   /* 128 of 32 keys */
+		{ { 512, 1, 8, 1, 512, 0 }, 2 },    /* 128 of 4 keys */
 		{ { 4096, 8, 8, 2, 64, 0 }, 2 },    /* 128 */
 		{ { 8192, 1, 32, 8, 128, 0 }, 1 },  /* 1,024 */
 		{ { 4096, 1, 4, 1, 128, 64 }, 4 },  /* a window */

@@ -3,9 +3,9 @@
 #include "dev/dev_attn.h"
 
 /* A multiprocessor holds two groups, as their lanes have all registers; a group works on 64 keys on
- * most cards with matrix units, at widths above 128 on 32 (attn_tile.k). A part is worth its sums
- * where it has 128 queries, on average over the heads. */
-enum { HOLDS = 2, KEYS = 64, WIDE = 128, WORTH = 128, MOST = 64 };
+ * most cards with matrix units, at widths above 128 on 32 (attn_tile.k), above 256 on 4
+ * (attn_wide.k). A part is worth its sums where it has 128 queries, on average over the heads. */
+enum { HOLDS = 2, KEYS = 64, WIDE = 128, WIDEST = 256, WIDEST_KEYS = 4, WORTH = 128, MOST = 64 };
 /* Operations of a launch: a second at 0.5 TFLOP/s, and enough groups for a large card. */
 #define PIECE_FLOPS 5e11
 
@@ -16,8 +16,10 @@ int64_t dev_attn_parts(int units, const struct dev_attn *a)
 {
 	if (a->n < 1 || a->s < 1 || a->g < 1)
 		return 1;
-	const int64_t keys = a->d > WIDE ? KEYS / 2 : KEYS, mean = over(a->n, a->s),
-		      groups = over(mean, keys) * a->s * a->g,
+	const int64_t keys = a->d > WIDEST ? WIDEST_KEYS
+			     : a->d > WIDE ? KEYS / 2
+					   : KEYS,
+		      mean = over(a->n, a->s), groups = over(mean, keys) * a->s * a->g,
 		      sees = a->window > 0 ? least(mean, a->window + keys) : mean,
 		      worth = sees * (a->h / a->g) / WORTH,
 		      parts = least(least((int64_t)units * HOLDS / groups, worth), MOST);

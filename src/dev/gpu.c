@@ -60,6 +60,7 @@ void gpu_text(enum dtype t, struct buf *b)
 		buf_adds(b, kernel_attn_tile);
 		buf_adds(b, "#undef DT\n");
 	}
+	buf_adds(b, kernel_attn_wide);
 	for (int i = 0; i < GPU_SHAPES; i++) {
 		buf_addf(b, "#define DT %d\n", shapes[i].name);
 		buf_adds(b, kernel_gemm);
@@ -110,8 +111,9 @@ enum dtype gpu_program_of(enum dev_kernel k, enum dtype t)
 	}
 }
 
-/* 0, 1, 2 for the variants of attention by head width. */
-static int attn_width(int64_t d) { return d <= 64 ? 0 : d <= 128 ? 1 : 2; }
+/* 0 to 3 for the variants of attention by head width. */
+enum { ATTN_WIDE = 3 }; /* kernel/attn_wide.k */
+static int attn_width(int64_t d) { return d <= 64 ? 0 : d <= 128 ? 1 : d <= 256 ? 2 : ATTN_WIDE; }
 
 static int attn_check(int64_t h, int64_t g, int64_t d, struct err *e)
 {
@@ -174,9 +176,10 @@ static int64_t rows_of(int64_t n)
 struct attn_sizes {
 	int64_t fwd_rows, fwd_cols, bwd_rows, bwd_cols, wide;
 };
-static const struct attn_sizes attn_sizes[] = { { 32, 32, 32, 16, 64 },
-						{ 32, 16, 16, 8, 128 },
-						{ 16, 8, 8, 4, 256 } };
+static const struct attn_sizes attn_sizes[] = {
+	{ 32, 32, 32, 16, 64 }, { 32, 16, 16, 8, 128 }, { 16, 8, 8, 4, 256 }, { 8, 8, 8, 4, 512 }
+};
+enum { WIDE_KEYS = 4 }; /* rows of dk and dv in kernel/attn_wide.k */
 
 static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
 			   int64_t h, int64_t d, int64_t parts)
@@ -192,6 +195,24 @@ static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int6
 		      add = per + rows / 8 * ((fwd ? loop(nc) : 0) + loop(cols)),
 		      block = 2 * tile + scores + top + add,
 		      ends = loop(s) + 2 * lanes(rows * z->wide) + 2 * (per + rows / 8 * loop(nc));
+	return ends + (dkv ? loop(h) + h + over(h * over(n, cols), parts) * (block + 1)
+			   : loop(0) + over(n, cols) * (block + 1));
+}
+
+/* The same of kernel/attn_wide.k, where `lanes_` lanes have a row. */
+static int64_t wide_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
+			   int64_t h, int64_t parts)
+{
+	const bool fwd = base == GPU_attn_fwd_64, dkv = base == GPU_attn_dkv_64;
+	const int64_t lanes_ = dkv ? GPU_LANES / WIDE_KEYS : GPU_LANES / z->fwd_rows,
+		      own = loop(z->wide / lanes_), eight = loop(z->wide / lanes_ / 8),
+		      cols = fwd ? z->fwd_cols : z->bwd_cols, tile = lanes(cols * z->wide),
+		      each = fwd ? 1 : 2, /* dots of a score */
+		dots = loop(cols) + cols * each * eight,
+		      adds = loop(cols) + cols * (dkv ? 2 : 1) * eight,
+		      block = 2 * tile + dots + loop(lanes_) + adds +
+			      (fwd ? 2 * loop(cols) + own : 0),
+		      ends = loop(s) + 4 * own;
 	return ends + (dkv ? loop(h) + h + over(h * over(n, cols), parts) * (block + 1)
 			   : loop(0) + over(n, cols) * (block + 1));
 }
@@ -213,10 +234,14 @@ static struct gpu_step attn_step(enum gpu_entry base, const union dev_arg *n, in
 {
 	const int w = attn_width(n[4].i);
 	const struct attn_sizes *z = &attn_sizes[w];
-	const int64_t rows = base == GPU_attn_fwd_64 ? z->fwd_rows : z->bwd_rows;
+	const bool wide = w == ATTN_WIDE;
+	const int64_t rows = base == GPU_attn_fwd_64           ? z->fwd_rows
+			     : wide && base == GPU_attn_dkv_64 ? WIDE_KEYS
+							       : z->bwd_rows;
 	return (struct gpu_step){ (enum gpu_entry)((int)base + w),
 				  (over(n[0].i, rows) + n[1].i) * heads * parts,
-				  attn_passes(base, z, keys, n[1].i, each, n[4].i, parts) };
+				  wide ? wide_passes(base, z, keys, n[1].i, each, parts)
+				       : attn_passes(base, z, keys, n[1].i, each, n[4].i, parts) };
 }
 
 /* Windows along an axis of n pixels; k: K, S. */

@@ -17,7 +17,7 @@ struct err;
 #define GPU_LOCAL_BYTES 32768 /* of local memory that no entry point exceeds */
 #define GPU_STEPS 4           /* entry points a kernel takes, at most */
 #define GPU_ARGS 24           /* arguments of a kernel, at most */
-#define GPU_HEAD 256          /* widest attention head */
+#define GPU_HEAD 512          /* widest attention head */
 
 enum gpu_entry {
 #define ENTRY(name) GPU_##name,

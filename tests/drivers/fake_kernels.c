@@ -83,6 +83,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
 #include "dev/kernel/attn.k"
 #include "dev/kernel/attn_tile.k"
 #undef DT
+#include "dev/kernel/attn_wide.k"
 #define DT 32
 #include "dev/kernel/gemm.k"
 #undef DT

@@ -26,6 +26,8 @@ static const struct attn_shape attn_shapes[] = {
 	{ 4, 2, 256, 33, 0, { 90 }, { 90 }, 50, 0 },
 	{ 4, 1, 256, 0, 0, { 49, 3, 32 }, { 49, 3, 32 }, 0, 0 },
 	{ 3, 1, 200, 20, 3, { 1, 70 }, { 1, 70 }, 0, 0 },
+	{ 4, 2, 512, 0, 0, { 41, 3 }, { 41, 3 }, 0, 0 },
+	{ 3, 1, 390, 11, 5, { 1, 35 }, { 1, 35 }, 20, 0 },
 	/* gradients below the normal numbers of float16 */
 	{ 2, 1, 64, 0, 0, { 67 }, { 67 }, 0, 0x1p-15 },
 	/* forward only: queries at the end of a longer run of keys */
@@ -35,6 +37,7 @@ static const struct attn_shape attn_shapes[] = {
 	{ 2, 1, 40, 0, 0, { 7 }, { 19 }, 0, 0 },
 	{ 4, 2, 64, 50, 0, { 1, 3 }, { 130, 60 }, 1.5, 0 },
 	{ 4, 2, 64, 0, 0, { 1, 9 }, { 130, 60 }, 1.5, 0 },
+	{ 4, 1, 512, 0, 3, { 1, 9 }, { 33, 20 }, 0, 0 },
 };
 
 static bool same_lengths(const struct attn_shape *a) { return !memcmp(a->lq, a->lk, sizeof a->lq); }
