@@ -47,7 +47,7 @@ static int list_pair(struct job *j, size_t *cap, int64_t layer, enum linear l, i
 	char module[LINEAR_MODULE], name[256];
 	if (!r)
 		return 0;
-	linear_dims(&j->model, l, dim);
+	linear_dims(&j->model, layer, l, dim);
 	linear_module(module, layer, l, expert);
 	snprintf(name, sizeof name, "%s.lora_A.weight", module);
 	TRY(add_param(j, cap, name, 2, (const int64_t[]){ r, dim[1] }, e));

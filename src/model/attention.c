@@ -19,7 +19,7 @@ int attention_mix(struct tape *t, const struct layer *l, const struct layer_cont
 	TRY(op_attention_apply(t, part[0], part[1], part[2], l->sinks, c->starts, c->kstarts,
 			       c->nseq, m->windowed[c->index] ? m->window : 0,
 			       m->attn_scale > 0 ? (float)m->attn_scale
-						 : 1.0f / sqrtf((float)m->head_dim),
+						 : 1.0f / sqrtf((float)layer_head_dim(m, c->index)),
 			       (float)m->attn_cap, o_p, e));
 	if (m->latent.kv && m->latent.value < m->head_dim)
 		return op_cut_apply(t, *o_p, m->head_dim, m->latent.value, o_p, e);

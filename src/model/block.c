@@ -120,14 +120,14 @@ static int heads(struct tape *t, const struct layer_context *c, struct tensor **
 		 struct param *w, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
+	const int64_t d = layer_head_dim(m, c->index);
 	struct tensor *x = *x_p;
 	if (w && m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, n * m->head_dim, (float)m->norm_eps, m->norm_plus,
-				     NULL, &x, e));
-	block_view_heads(x, n, m->head_dim);
+		TRY(op_rmsnorm_apply(t, x, w, n * d, (float)m->norm_eps, m->norm_plus, NULL, &x,
+				     e));
+	block_view_heads(x, n, d);
 	if (w && !m->qk_norm_whole)
-		TRY(op_rmsnorm_apply(t, x, w, m->head_dim, (float)m->norm_eps, m->norm_plus, NULL,
-				     &x, e));
+		TRY(op_rmsnorm_apply(t, x, w, d, (float)m->norm_eps, m->norm_plus, NULL, &x, e));
 	*x_p = x;
 	return m->no_rope[c->index] ? 0 : block_rotate(t, c, x, 0, x_p, e);
 }
@@ -168,15 +168,16 @@ static int slice_qkv(struct tape *t, const struct layer_context *c, struct tenso
 		     struct tensor *part[3], struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+	const int64_t d = layer_head_dim(m, c->index), g = layer_kv_heads(m, c->index),
+		      q = m->heads * d, kv = g * d;
 	struct tensor *qk;
 	TRY(op_slice_apply(t, all, 0, q + kv, &qk, e));
-	TRY(heads(t, c, &qk, m->heads + m->kv_heads, NULL, e));
+	TRY(heads(t, c, &qk, m->heads + g, NULL, e));
 	TRY(op_slice_apply(t, qk, 0, q, &part[0], e));
 	TRY(op_slice_apply(t, qk, q, kv, &part[1], e));
 	TRY(op_slice_apply(t, all, q + kv, kv, &part[2], e));
 	for (int i = 0; i < 3; i++)
-		block_view_heads(part[i], i ? m->kv_heads : m->heads, m->head_dim);
+		block_view_heads(part[i], i ? g : m->heads, d);
 	return 0;
 }
 
@@ -199,7 +200,8 @@ int block_qkv(struct tape *t, const struct layer *l, const struct layer_context 
 	      struct tensor *x, struct tensor *part[3], struct tensor **gate_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	const int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
+	const int64_t d = layer_head_dim(m, c->index), g = layer_kv_heads(m, c->index),
+		      q = m->heads * d, kv = g * d;
 	struct tensor *all, *both;
 	TRY(make_qkv(t, l, c, x, part, &all, e));
 	*gate_p = NULL;
@@ -214,8 +216,8 @@ int block_qkv(struct tape *t, const struct layer *l, const struct layer_context 
 		TRY(op_columns_apply(t, all, q + 2 * kv, i ? q + (i - 1) * kv : 0, i ? kv : q,
 				     &part[i], e));
 	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
-	TRY(heads(t, c, &part[1], m->kv_heads, l->knorm, e));
-	block_view_heads(part[2], m->kv_heads, m->head_dim);
+	TRY(heads(t, c, &part[1], g, l->knorm, e));
+	block_view_heads(part[2], g, d);
 	return 0;
 }
 

@@ -12,7 +12,8 @@
 static uint64_t layer_bytes(const struct stage *s, int64_t index, int64_t cap)
 {
 	const struct model_config *m = &s->cfg;
-	uint64_t bytes = (uint64_t)(m->kv_heads * m->head_dim) * dtype_size(s->opt.act) * 2;
+	uint64_t bytes = (uint64_t)(layer_kv_heads(m, index) * layer_head_dim(m, index)) *
+			 dtype_size(s->opt.act) * 2;
 	if (m->delta[index])
 		return delta_kept_bytes(m, s->opt.act);
 	return mul_ok(bytes, (uint64_t)cap, &bytes) && bytes < SIZE_MAX / 2 ? bytes : 0;

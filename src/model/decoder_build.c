@@ -17,7 +17,7 @@ static int add_lora(struct stage_builder *b, int layer, enum linear l, const cha
 	struct stage *s = b->s;
 	const struct lora_options *o = &s->opt.lora;
 	int64_t dim[2], shape[2][2];
-	linear_dims(&s->cfg, l, dim);
+	linear_dims(&s->cfg, layer, l, dim);
 	shape[0][0] = shape[1][1] = lora_rank(o, layer, l);
 	shape[0][1] = dim[1];
 	shape[1][0] = dim[0];
@@ -85,7 +85,7 @@ static int add_linear(struct stage_builder *b, int layer, enum linear l, int64_t
 	const struct lora_options *o = &s->opt.lora;
 	char module[LINEAR_MODULE], name[128];
 	int64_t dim[2];
-	linear_dims(&s->cfg, l, dim);
+	linear_dims(&s->cfg, layer, l, dim);
 	linear_module(module, layer, l, expert);
 	snprintf(name, sizeof name, "%s.weight", module);
 	TRY(stage_param_add(b, layer, name, 2, dim, linear_is_quantized(name), &out->w, e));
@@ -230,7 +230,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					    e));
 		}
 		int64_t width;
-		const char *norm = linear_norm(c, i, &width);
+		const char *norm = linear_norm(c, index, i, &width);
 		if (norm) {
 			snprintf(rest, room, "%s", norm);
 			TRY(stage_param_add(b, (int)index, name, 1, &width, false,

@@ -236,9 +236,20 @@ bool linear_is_quantized(const char *name)
 	return false;
 }
 
-void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
+int64_t layer_head_dim(const struct model_config *c, int64_t layer)
 {
-	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
+	return c->full_head_dim && !c->windowed[layer] ? c->full_head_dim : c->head_dim;
+}
+
+int64_t layer_kv_heads(const struct model_config *c, int64_t layer)
+{
+	return c->full_kv_heads && !c->windowed[layer] ? c->full_kv_heads : c->kv_heads;
+}
+
+void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int64_t dim[2])
+{
+	const int64_t d = layer_head_dim(c, layer), q = c->heads * d,
+		      kv = layer_kv_heads(c, layer) * d,
 		      mlp = c->experts ? c->dense_width : c->intermediate,
 		      values = c->delta_heads.values, wide = values * c->delta_heads.dv,
 		      out = c->heads * (c->latent.kv ? c->latent.value : c->head_dim);
@@ -280,8 +291,41 @@ void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2])
 					     { c->heads * (c->latent.plain + c->latent.value),
 					       c->latent.kv } };
 	dim[0] = dim[1] = 0;
-	if (model_has_linear(c, l))
+	if (layer_has_linear(c, layer, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
+}
+
+/* Numbers of a layer's weights, of experts all or those of a token. */
+static int64_t weights_of(const struct model_config *c, int64_t layer, enum linear l, bool active,
+			  bool bias)
+{
+	int64_t dim[2], n = linear_copies(c, layer, l);
+	linear_dims(c, layer, l, dim);
+	n = active && n && linear_is_expert(l) ? c->top_k : n;
+	return n * (dim[0] * dim[1] + (bias && linear_has_bias(c, l) ? dim[0] : 0));
+}
+
+static int64_t weights_in_all(const struct model_config *c, enum linear l, bool active, bool bias)
+{
+	int64_t n = 0;
+	for (int64_t i = 0; i < c->layers && model_has_linear(c, l); i++)
+		n += weights_of(c, i, l, active, bias);
+	return n;
+}
+
+int64_t linear_weights(const struct model_config *c, enum linear l)
+{
+	return weights_in_all(c, l, false, false);
+}
+
+int64_t linear_sides(const struct model_config *c, enum linear l)
+{
+	int64_t n = 0, dim[2];
+	for (int64_t i = 0; i < c->layers && model_has_linear(c, l); i++) {
+		linear_dims(c, i, l, dim);
+		n += linear_copies(c, i, l) * (dim[0] + dim[1]);
+	}
+	return n;
 }
 
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
@@ -342,13 +386,13 @@ int model_file_shape(const struct model_config *c, const char *name, int ndim, i
 	return 3;
 }
 
-const char *linear_norm(const struct model_config *c, enum linear l, int64_t *width_p)
+const char *linear_norm(const struct model_config *c, int64_t layer, enum linear l,
+			int64_t *width_p)
 {
+	const int64_t heads = l == LIN_Q ? c->heads : layer_kv_heads(c, layer);
 	*width_p = l == LIN_Q_A    ? c->latent.q
 		   : l == LIN_KV_A ? c->latent.kv
-				   : c->head_dim * (!c->qk_norm_whole ? 1
-						    : l == LIN_Q      ? c->heads
-								      : c->kv_heads);
+				   : layer_head_dim(c, layer) * (c->qk_norm_whole ? heads : 1);
 	return l == LIN_Q_A && c->latent.q     ? "self_attn.q_a_layernorm.weight"
 	       : l == LIN_KV_A && c->latent.kv ? "self_attn.kv_a_layernorm.weight"
 	       : !c->qk_norm || l > LIN_K      ? NULL
@@ -377,30 +421,21 @@ static int64_t own_parameters(const struct own_model *m, bool products)
 	return n;
 }
 
-/* In all layers, of experts all or those of a token. */
-static int64_t copies_of(const struct model_config *c, enum linear l, bool active)
-{
-	const int64_t n = linear_total(c, l);
-	return active && n && linear_is_expert(l) ? n / c->experts * c->top_k : n;
-}
-
 /* Of all layers, with all experts or those of a token. */
 static int64_t layers_parameters(const struct model_config *c, bool active)
 {
-	int64_t n = c->sinks ? c->heads : 0, width;
-	for (enum linear l = 0; l < LIN_COUNT; l++)
-		n += linear_norm(c, l, &width) ? width : 0;
-	n *= c->layers - c->delta_layers;
+	int64_t n = 0, width;
+	for (int64_t i = 0; i < c->layers; i++) {
+		n += c->sinks && !c->delta[i] ? c->heads : 0;
+		for (enum linear l = 0; l < LIN_COUNT && !c->delta[i]; l++)
+			n += linear_norm(c, i, l, &width) ? width : 0;
+	}
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->layers * c->hidden : 0;
 	for (enum delta_param p = 0; p < DELTA_PARAMS; p++)
 		n += c->delta_layers * delta_param_count(c, p);
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		int64_t dim[2];
-		linear_dims(c, l, dim);
-		n += copies_of(c, l, active) *
-		     (dim[0] * dim[1] + (linear_has_bias(c, l) ? dim[0] : 0));
-	}
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		n += weights_in_all(c, l, active, true);
 	return n + (correction_name(c) ? (c->layers - c->dense_layers) * c->experts : 0);
 }
 
@@ -438,11 +473,8 @@ int64_t model_matmul_parameters(const struct model_config *c)
 	if (c->own.n)
 		return own_parameters(&c->own, true);
 	int64_t n = c->vocab * c->hidden;
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		int64_t dim[2];
-		linear_dims(c, l, dim);
-		n += copies_of(c, l, true) * dim[0] * dim[1];
-	}
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		n += weights_in_all(c, l, true, false);
 	return n;
 }
 
@@ -460,14 +492,18 @@ int64_t model_attention_kept(const struct model_config *c)
 {
 	if (c->latent.kv)
 		return latent_kept(c);
-	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim,
-		      wide = c->delta_heads.values * c->delta_heads.dv,
-		      /* a gate: the product of q_proj, and its second half */
-		attention = 2 * (q + kv) + (c->attn_gate ? 4 * q : 0),
+	const int64_t wide = c->delta_heads.values * c->delta_heads.dv,
 		      /* joined: the product, and q with k */
 		linear = 3 * delta_width(&c->delta_heads) + 4 * wide +
 			 (c->delta_joined ? 3 * delta_width(&c->delta_heads) : 0);
-	return ((c->layers - c->delta_layers) * attention + c->delta_layers * linear) / c->layers;
+	int64_t n = c->delta_layers * linear;
+	for (int64_t i = 0; i < c->layers; i++) {
+		const int64_t d = layer_head_dim(c, i), q = c->heads * d,
+			      kv = layer_kv_heads(c, i) * d;
+		/* a gate: the product of q_proj, and its second half */
+		n += c->delta[i] ? 0 : 2 * (q + kv) + (c->attn_gate ? 4 * q : 0);
+	}
+	return n / c->layers;
 }
 
 int64_t model_width(const struct model_config *c, int64_t index)
@@ -707,7 +743,7 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	}
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
 		int64_t width;
-		const char *norm = linear_norm(c, l, &width);
+		const char *norm = linear_norm(c, parsed, l, &width);
 		if (norm && !strcmp(rest, norm))
 			return layer_has_linear(c, parsed, l) ? 1 : -1;
 	}

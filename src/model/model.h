@@ -86,6 +86,9 @@ struct model_config {
 	const char *family;
 	/* C = hidden, F = intermediate, H, G, D, V */
 	int64_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
+	/* Layers without a window have heads of another width, and another number of those of keys
+	 * and values (Gemma 4); 0: the same */
+	int64_t full_head_dim, full_kv_heads;
 	int64_t max_positions; /* 0: not stated */
 	double norm_eps;
 	bool tied; /* the head is the embedding */
@@ -243,8 +246,11 @@ bool linear_is_of(enum linear l, const char *module);
 bool linear_is_quantized(const char *name);
 bool linear_is_expert(enum linear l); /* each expert has one */
 bool linear_is_router(enum linear l); /* gives logits of experts: never in 4 bits */
-/* [out, in]; [0, 0] where the model does not have this module */
-void linear_dims(const struct model_config *c, enum linear l, int64_t dim[2]);
+/* [out, in]; [0, 0] where the layer does not have this module */
+void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int64_t dim[2]);
+/* Of all layers together: numbers of the weights, and the sum of out and in. */
+int64_t linear_weights(const struct model_config *c, enum linear l);
+int64_t linear_sides(const struct model_config *c, enum linear l);
 /* Whether any layer, or this one, has the module. */
 bool model_has_linear(const struct model_config *c, enum linear l);
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l);
@@ -267,9 +273,13 @@ static inline bool layer_is_mixture(const struct model_config *c, int64_t layer)
 }
 /* "input_layernorm"; NULL: no norm there */
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
+/* D and G of a layer. */
+int64_t layer_head_dim(const struct model_config *c, int64_t layer);
+int64_t layer_kv_heads(const struct model_config *c, int64_t layer);
 /* The norm on what a linear module of attention gives: its name behind "model.layers.3." and its
  * width; NULL: none. */
-const char *linear_norm(const struct model_config *c, enum linear l, int64_t *width_p);
+const char *linear_norm(const struct model_config *c, int64_t layer, enum linear l,
+			int64_t *width_p);
 static inline float model_factor(double f) { return f > 0 ? (float)f : 1.0f; }
 bool linear_has_bias(const struct model_config *c, enum linear l);
 

@@ -39,16 +39,16 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 		return 0;
 	if (at && strstr(name + at, MODEL_CORRECTION))
 		t->shape[0] = c->experts;
-	for (enum linear l = 0; at && l < LIN_COUNT; l++) {
+	for (enum linear l = 0; at && layer < c->layers && l < LIN_COUNT; l++) {
 		int64_t expert, width;
 		const char *tail = linear_behind(l, name + at, &expert),
-			   *norm = linear_norm(c, l, &width);
+			   *norm = linear_norm(c, layer, l, &width);
 		if (norm && !strcmp(name + at, norm))
 			t->shape[0] = width;
 		if (!tail || (strcmp(tail, ".weight") && strcmp(tail, ".bias")) ||
 		    layer >= c->layers || expert >= linear_copies(c, layer, l))
 			continue;
-		linear_dims(c, l, t->shape);
+		linear_dims(c, layer, l, t->shape);
 		t->ndim = tail[1] == 'w' ? 2 : 1;
 		t->shape[1] = t->ndim == 2 ? t->shape[1] : 1;
 		t->nf4 = t->ndim == 2 && c->experts_mx && linear_is_expert(l);

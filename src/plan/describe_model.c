@@ -92,12 +92,9 @@ static int adapters(const struct description *d, const struct model_config *c, d
 		return err_prefix(e, "%s: 'lora_target_modules'", d->path);
 	at += (size_t)snprintf(text, cap, "lora r %lld on", (long long)d->lora_r);
 	for (int l = 0; l < LIN_COUNT; l++) {
-		int64_t dim[2];
 		if (!o.target[l])
 			continue;
-		linear_dims(c, l, dim);
-		*n_p += (double)(linear_total(c, l) * d->lora_r * (dim[0] + dim[1])) /
-			(double)c->layers;
+		*n_p += (double)(d->lora_r * linear_sides(c, l)) / (double)c->layers;
 		if (at < cap)
 			at += (size_t)snprintf(text + at, cap - at, " %s", linear_name(l));
 	}
@@ -118,10 +115,7 @@ int describe_model(const struct description *d, struct profile *p, struct model_
 	if (d->adapter != ADAPTER_NONE)
 		TRY(adapters(d, c, &lora, training, sizeof training, e));
 	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		int64_t dim[2];
-		linear_dims(c, l, dim);
-		const double numbers = (double)linear_total(c, l) * (double)dim[0] *
-				       (double)dim[1] / (double)c->layers;
+		const double numbers = (double)linear_weights(c, l) / (double)c->layers;
 		if (c->experts_mx && linear_is_expert(l))
 			saved += numbers * (bytes - MX_BYTES);
 		else if (d->adapter == ADAPTER_QLORA && !linear_is_router(l))
@@ -193,8 +187,9 @@ void describe_memory(const struct description *d, const struct profile *p,
 				    : 1, /* rows of a token, of experts both sides */
 		own = c->experts ? 2 * k * C * bytes + 8 * (double)c->experts : 0,
 		     wide = k * F + (double)c->shared,
-		     attn = c->delta_layers || c->latent.kv ? (double)model_attention_kept(c)
-							    : 2 * C + 2 * kv,
+		     attn = c->delta_layers || c->latent.kv || c->full_head_dim
+				    ? (double)model_attention_kept(c)
+				    : 2 * C + 2 * kv,
 		     all = T * ((4 * C + attn + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = (double)op_loss_rows(c->vocab);

@@ -282,7 +282,7 @@ static int fuse(const struct together *t, int64_t layer, bool of_down, bool nest
 	const int64_t k = r[0] + r[1];
 	if (!k)
 		return 0;
-	linear_dims(t->c, q.l[0], dim);
+	linear_dims(t->c, layer, q.l[0], dim);
 	const int64_t out = dim[0] * q.n;
 	float *a = arena_alloc(t->a, (size_t)(E * k * dim[1]) * sizeof *a),
 	      *b = arena_alloc(t->a, (size_t)(out * k * E) * sizeof *b);

@@ -51,9 +51,15 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 	const uint64_t kept =
 		(uint64_t)a->layers * (recompute ? row : layer - brief_bytes(a, n)) + 2 * row;
 	const uint64_t logits = (uint64_t)op_loss_rows(a->cfg->vocab) * (uint64_t)a->cfg->vocab * 4;
+	const struct model_config *c = a->cfg;
+	const bool full = c->full_head_dim > 0;
 	/* one sequence: the more there are, the fewer parts */
-	const struct dev_attn attn = { tokens,           1, a->cfg->heads, a->cfg->kv_heads,
-				       a->cfg->head_dim, 0 };
+	const struct dev_attn attn = { tokens,
+				       1,
+				       c->heads,
+				       full ? c->full_kv_heads : c->kv_heads,
+				       full ? c->full_head_dim : c->head_dim,
+				       0 };
 	const uint64_t parts =
 		dev_attn_bytes(&attn, dev_attn_parts(a->units, &attn)) - dev_attn_bytes(&attn, 1);
 	const struct delta_heads *h = &a->cfg->delta_heads;
@@ -69,11 +75,8 @@ uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompu
 static uint64_t freed_by_nf4(const struct memory_ask *a)
 {
 	uint64_t weights = 0; /* of all layers of the model */
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		int64_t dim[2];
-		linear_dims(a->cfg, l, dim);
-		weights += (uint64_t)(linear_total(a->cfg, l) * dim[0] * dim[1]);
-	}
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		weights += (uint64_t)linear_weights(a->cfg, l);
 	return weights / (uint64_t)a->cfg->layers * (uint64_t)a->layers *
 	       (dtype_size(a->opt->act) * 100 - 53) / 100;
 }

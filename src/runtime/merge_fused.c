@@ -28,7 +28,7 @@ int merge_fused_specs(const struct model_config *c, enum dtype t, struct arena *
 		if (!w)
 			return err_nomem(e, sizeof *w, "a tensor of experts");
 		*w = (struct whole){ .layer = i / 4, .gate_up = i & 1, .bias = i & 2 };
-		linear_dims(c, w->gate_up ? LIN_EXPERT_GATE : LIN_EXPERT_DOWN, dim);
+		linear_dims(c, w->layer, w->gate_up ? LIN_EXPERT_GATE : LIN_EXPERT_DOWN, dim);
 		w->out = dim[0];
 		w->in = w->bias ? 1 : dim[1];
 		snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%s%s",

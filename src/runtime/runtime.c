@@ -192,18 +192,17 @@ int runtime_lora(const struct peft_adapter *ad, const struct model_config *m,
 void runtime_warn_of_rank(const struct model_config *c, const struct lora_options *o)
 {
 	enum linear at = LIN_COUNT;
-	int64_t least = o->r, dim[2];
-	for (enum linear l = 0; l < LIN_COUNT; l++) {
-		if (!o->target[l])
-			continue;
-		linear_dims(c, l, dim);
-		int64_t width = dim[0] < dim[1] ? dim[0] : dim[1];
-		if (width < least)
-			at = l, least = width;
-	}
+	int64_t least = o->r, dim[2], of = 0;
+	for (enum linear l = 0; l < LIN_COUNT; l++)
+		for (int64_t i = 0; i < c->layers && o->target[l]; i++) {
+			linear_dims(c, i, l, dim);
+			int64_t width = dim[0] < dim[1] ? dim[0] : dim[1];
+			if (width && width < least)
+				at = l, least = width, of = i;
+		}
 	if (at == LIN_COUNT)
 		return;
-	linear_dims(c, at, dim);
+	linear_dims(c, of, at, dim);
 	log_warn("lora_r %lld is above the width of %s (%lld x %lld): a rank above %lld adds "
 		 "parameters and no freedom there",
 		 (long long)o->r, linear_name(at), (long long)dim[0], (long long)dim[1],

@@ -189,7 +189,7 @@ static void count_gradients(const struct plan_message *p)
 	int64_t layer = p->opt.train_all ? 2 * cfg.hidden : 0;
 	for (int l = 0; l < LIN_COUNT; l++) {
 		int64_t shape[2];
-		linear_dims(&cfg, (enum linear)l, shape);
+		linear_dims(&cfg, 0, (enum linear)l, shape);
 		layer += p->opt.train_all ? shape[0] * shape[1]
 					  : p->opt.lora.r * (shape[0] + shape[1]);
 	}

@@ -51,7 +51,7 @@ static inline int small_shape(const struct model_config *c, const char *name, in
 	}
 	for (int l = 0; l < SMALL_LINEARS; l++)
 		if (strstr(name, linear_name((enum linear)l))) {
-			linear_dims(c, (enum linear)l, shape);
+			linear_dims(c, 0, (enum linear)l, shape);
 			return 2;
 		}
 	shape[0] = c->vocab;

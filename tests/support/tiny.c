@@ -192,7 +192,7 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 					 layer_norm_name(c, k));
 		for (enum linear k = 0; k < LIN_COUNT; k++) {
 			int64_t dim[2];
-			linear_dims(c, k, dim);
+			linear_dims(c, i, k, dim);
 			for (int64_t x = 0; x < linear_copies(c, i, k); x++) {
 				char module[LINEAR_MODULE];
 				linear_module(module, i, k, x);
@@ -215,7 +215,7 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		}
 		for (enum linear k = 0; k < LIN_COUNT; k++) {
 			int64_t width;
-			const char *norm = linear_norm(c, k, &width);
+			const char *norm = linear_norm(c, i, k, &width);
 			if (norm && layer_has_linear(c, i, k))
 				add_spec(&l, width, 0, "model.layers.%d.%s", i, norm);
 		}
