@@ -277,7 +277,7 @@ static void what_fits_is_to_be_had(void **state)
 /* The parameters of each kernel, by its text, are what the host packs, by kernel.def. */
 static void arguments_fit_the_text(void **state)
 {
-	static const int64_t widths[] = { 2, 100, 200 };
+	static const int64_t widths[] = { 2, 100, 200, 300 };
 	bool seen[GPU_ENTRIES] = { false };
 	struct buf text = BUF_INIT;
 	struct dev_buf any = { 0 };

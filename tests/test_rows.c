@@ -60,6 +60,8 @@ static void trial_open(struct trial *t, const struct model_family *f, const char
 		json_object_del(j, "blocks");
 	if (f->latent)
 		add_latent(j);
+	if (!strcmp(model_type, "gemma4_text"))
+		json_object_set_new(j, "hidden_size_per_layer_input", json_integer(0));
 	*t = (struct trial){ 0 };
 	must(model_config_read(j, "config.json", &t->cfg, &e), &e);
 	json_decref(j);
@@ -247,6 +249,59 @@ static void latent_keys(void **state)
 	}
 }
 
+/* Kinds of Gemma 4 that are not read, and what is said of its layers one by one. */
+static void kinds_of_gemma4(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *more, *says; /* NULL: read */
+		int64_t parameters;      /* of transformers' num_parameters(); 0: not asked */
+	} rows[] = {
+		{ "{}", NULL, 0 },
+		{ "{\"hidden_size\":5376,\"intermediate_size\":21504,\"num_hidden_layers\":60,"
+		  "\"num_attention_heads\":32,\"num_key_value_heads\":16,\"vocab_size\":262144,"
+		  "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":4}",
+		  NULL, 30697345280 },
+		{ "{\"hidden_size_per_layer_input\":256}", "embeddings for each layer", 0 },
+		{ "{\"num_kv_shared_layers\":2}", "'num_kv_shared_layers' 2", 0 },
+		{ "{\"enable_moe_block\":true}", "Gemma 4 with experts", 0 },
+		{ "{\"use_bidirectional_attention\":\"all\"}", "only null and 'vision'", 0 },
+		{ "{\"use_bidirectional_attention\":\"vision\"}", NULL, 0 },
+		{ "{\"global_head_dim\":7}", "heads of 7 numbers", 0 },
+		{ "{\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3}", "3 of keys for 4",
+		  0 },
+		{ "{\"per_layer_config\":{\"1\":{\"head_dim\":64,\"num_key_value_heads\":1}}}",
+		  NULL, 0 },
+		{ "{\"per_layer_config\":{\"0\":{\"head_dim\":64}}}", "layer 0 differs", 0 },
+		{ "{\"per_layer_config\":{\"1\":{\"sliding_window\":64}}}", "layer 1 differs", 0 },
+		{ "{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"factor\":2,"
+		  "\"rope_theta\":1e6}}}",
+		  "'full_attention': 'rope_type' 'yarn'", 0 },
+		{ "{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\","
+		  "\"rope_theta\":1e6}}}",
+		  "'sliding_attention' is missing", 0 },
+		{ "{\"unknown\":1}", "'unknown' is not known", 0 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct err e = { 0 };
+		struct model_config c;
+		json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "model_type",
+				      "gemma4_text", "hidden_size", 16, "intermediate_size", 24,
+				      "num_hidden_layers", 2, "num_attention_heads", 4,
+				      "num_key_value_heads", 2, "vocab_size", 32,
+				      "hidden_size_per_layer_input", 0),
+		       *more = json_loads(rows[i].more, 0, NULL);
+		assert_int_equal(json_object_update(j, more), 0);
+		const int rc = model_config_read(j, "config.json", &c, &e);
+		if (rows[i].parameters && rc >= 0)
+			assert_true(model_parameters(&c) == rows[i].parameters);
+		if (rows[i].says ? rc >= 0 || !strstr(e.msg, rows[i].says) : rc < 0)
+			fail_msg("%s: %s", rows[i].more, rc < 0 ? e.msg : "read");
+		json_decref(more);
+		json_decref(j);
+	}
+}
+
 /* The loss after a few steps, as a share of the first. */
 static double descend(const struct optimizer *o, float rate)
 {
@@ -406,6 +461,7 @@ int main(void)
 		cmocka_unit_test(layer_types_are_a_list),
 		cmocka_unit_test(counts_of_published_models),
 		cmocka_unit_test(latent_keys),
+		cmocka_unit_test(kinds_of_gemma4),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),
 		cmocka_unit_test(curves_of_transformers),

@@ -604,6 +604,11 @@ static void families(void **state)
 		"\"attn_logit_softcapping\":5.0}",
 		"{\"model_type\":\"gemma3_text\"," TINY_COMMON
 		",\"head_dim\":16,\"sliding_window\":20,\"sliding_window_pattern\":2}",
+		"{\"model_type\":\"gemma4_text\"," TINY_COMMON
+		",\"head_dim\":16,\"global_head_dim\":24,\"num_global_key_value_heads\":1,"
+		"\"attention_k_eq_v\":true,\"sliding_window\":20,"
+		"\"hidden_size_per_layer_input\":0,\"layer_types\":[\"sliding_attention\","
+		"\"full_attention\",\"sliding_attention\",\"full_attention\"]}",
 		"{\"model_type\":\"phi3\"," TINY_COMMON
 		",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":40,"
 		"\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1.5],"

@@ -82,10 +82,10 @@ static void __attribute__((format(printf, 2, 3))) set(struct scenario *s, const 
 static void family(struct scenario *s, struct dice *d)
 {
 	struct buf b = BUF_INIT;
-	const char *f =
-		ONE_OF(d, "llama", "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe",
-		       "mixtral", "gpt_oss", "glm4_moe", "gemma", "gemma2", "gemma3_text", "phi3",
-		       "olmo2", "granite", "olmoe", "glm4", "smollm3", "qwen2_moe");
+	const char *f = ONE_OF(d, "llama", "llama", "llama", "mistral", "qwen2", "qwen3",
+			       "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "gemma", "gemma2",
+			       "gemma3_text", "gemma4_text", "phi3", "olmo2", "granite", "olmoe",
+			       "glm4", "smollm3", "qwen2_moe");
 	const int kv = INT_OF(d, 1, 1, 2, 3), heads = kv * INT_OF(d, 1, 1, 2, 3);
 	int head = INT_OF(d, 4, 8, 8, 16, 20, 80), hidden = INT_OF(d, 8, 24, 36, 40, 66, 100);
 	int layers = pick(d, 1, 6);
@@ -113,6 +113,11 @@ static void family(struct scenario *s, struct dice *d)
 	if (!strcmp(f, "mistral") || !strcmp(f, "gemma2") || !strcmp(f, "gemma3_text") ||
 	    !strcmp(f, "gpt_oss") || phi)
 		buf_addf(&b, ",\"sliding_window\":%d", INT_OF(d, 1, 4, 9, 40));
+	if (!strcmp(f, "gemma4_text"))
+		buf_addf(&b,
+			 ",\"global_head_dim\":%d,\"attention_k_eq_v\":%s,"
+			 "\"hidden_size_per_layer_input\":0,\"sliding_window\":9",
+			 INT_OF(d, 8, 24, 40), chance(d, 50) ? "true" : "false");
 	if (!strcmp(f, "gemma3_text"))
 		buf_addf(&b, ",\"sliding_window_pattern\":%d", INT_OF(d, 2, 3));
 	if (!strcmp(f, "gemma2") || !strcmp(f, "gemma3_text"))

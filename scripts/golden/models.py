@@ -1132,6 +1132,52 @@ FAMILIES["deepseek-v2"] = dict(
         tie_word_embeddings=False,
     ),
 )
+FAMILIES |= {  # behind the others, whose seeds are their places
+    "gemma4": dict(
+        arch="gemma4_text",
+        store="BF16",
+        seed=1044,
+        act="gelu_pytorch_tanh",
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=4),
+            head_dim=16,
+            global_head_dim=24,
+            num_global_key_value_heads=1,
+            attention_k_eq_v=True,
+            hidden_size_per_layer_input=0,
+            rms_norm_eps=1e-6,
+            sliding_window=11,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            final_logit_softcapping=12.0,
+            use_bidirectional_attention="vision",
+            tie_word_embeddings=True,
+        ),
+    ),
+    "gemma4-new": dict(
+        arch="gemma4_text",
+        store="BF16",
+        seed=1045,
+        act="gelu_pytorch_tanh",
+        grads=False,
+        new_style=True,
+        config=dict(
+            vocab_size=131,
+            **dict(SMALL, num_hidden_layers=3),
+            head_dim=16,
+            global_head_dim=40,
+            hidden_size_per_layer_input=0,
+            sliding_window=7,
+            rope_parameters=dict(
+                full_attention=dict(
+                    rope_type="proportional", partial_rotary_factor=0.5, rope_theta=5e4, factor=2.0
+                ),
+                sliding_attention=dict(rope_type="default", rope_theta=1e3),
+            ),
+            tie_word_embeddings=False,
+        ),
+    ),
+}
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
@@ -1145,6 +1191,7 @@ CLASS = {
     "gemma": transformers.GemmaForCausalLM,
     "gemma2": transformers.Gemma2ForCausalLM,
     "gemma3_text": transformers.Gemma3ForCausalLM,
+    "gemma4_text": transformers.Gemma4ForCausalLM,
     "phi3": transformers.Phi3ForCausalLM,
     "glm4": transformers.Glm4ForCausalLM,
     "glm": transformers.GlmForCausalLM,
@@ -1184,7 +1231,8 @@ def fill(model, seed):
     g = torch.Generator().manual_seed(seed)
     tied = model.config.tie_word_embeddings
     kind = model.config.model_type
-    plus = kind.startswith(("gemma", "qwen3_5", "qwen3_next"))  # norms multiply with 1 + w
+    # norms multiply with 1 + w
+    plus = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and kind != "gemma4_text"
     # and embeddings are scaled
     scaled = math.sqrt(model.config.hidden_size) if kind.startswith("gemma") else 1
     for name, p in sorted(model.named_parameters()):
@@ -1209,6 +1257,8 @@ def fill(model, seed):
     for name, p in sorted(model.named_buffers()):
         if name.endswith("e_score_correction_bias"):
             p.copy_(0.2 * torch.randn(p.shape, generator=g))
+        if name.endswith("layer_scalar"):
+            p.copy_(exact16(1 + 0.2 * torch.randn(p.shape, generator=g)))
 
 
 def build(name):

@@ -26,6 +26,8 @@ SIGLIP = dict(
     image_size=8,
     patch_size=4,
 )
+GEMMA4 = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+GEMMA4 |= dict(num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=16)
 PIXTRAL = dict(SIGLIP, model_type="pixtral", head_dim=8)
 QWEN = dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4)
 QWEN |= dict(out_hidden_size=48, num_position_embeddings=4, deepstack_visual_indexes=[0])
@@ -41,6 +43,14 @@ FOLDERS = (
         transformers.Gemma3ForConditionalGeneration,
         dict(vision_config=SIGLIP, mm_tokens_per_image=4, image_token_index=120)
         | dict(boi_token_index=121, eoi_token_index=122, eos_token_id=[2, 3]),
+    ),
+    (
+        "gemma4-vision",
+        "gemma4",
+        "gemma4",
+        transformers.Gemma4ForConditionalGeneration,
+        dict(vision_config=GEMMA4, audio_config=None, image_token_id=120, boi_token_id=121)
+        | dict(eoi_token_id=122, video_token_id=123, eos_token_id=[2, 3]),
     ),
     (
         "mistral-vision",
@@ -111,7 +121,7 @@ def main():
         models.write_json(os.path.join(folder, "config.json"), config)
         whole = cls(transformers.AutoConfig.from_pretrained(folder))
         state = {}
-        before = "model." if qwen else ""
+        before = "model." if qwen or kind == "gemma4" else ""
         flat = kind == "qwen2_5_vl"
         for k, v in whole.state_dict().items():
             k = k.removeprefix("model.")

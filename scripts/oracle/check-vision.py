@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (dense, with experts)
-a small random model is made and saved by transformers. A run's adapter (that of experts as `merge
---adapter-only` writes it) must load into the whole model by PEFT, in the language model only, and
-change its logits as `heteroshard merge` changes those of the language model alone; an adapter that
-PEFT made for the whole model must be merged likewise. Needs torch, transformers and peft; the
-tokenizer is the one of tests/golden/models/smollm2."""
+For Gemma 3 and 4, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (dense, with
+experts) a small random model is made and saved by transformers. A run's adapter (that of experts
+as `merge --adapter-only` writes it) must load into the whole model by PEFT, in the language model
+only, and change its logits as `heteroshard merge` changes those of the language model alone; an
+adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
+peft; the tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
 import os
@@ -41,6 +41,25 @@ def gemma():
         eoi_token_index=269,
     )
     return transformers.Gemma3ForConditionalGeneration, c
+
+
+def gemma4():
+    text = dict(TEXT, model_type="gemma4_text", sliding_window=16, global_head_dim=24)
+    text |= dict(attention_k_eq_v=True, num_global_key_value_heads=1, num_kv_shared_layers=0)
+    text |= dict(hidden_size_per_layer_input=0, final_logit_softcapping=30.0)
+    vision = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, head_dim=8)
+    vision |= dict(num_attention_heads=2, num_key_value_heads=2, position_embedding_size=16)
+    c = transformers.Gemma4Config(
+        text_config=text
+        | dict(layer_types=["sliding_attention", "full_attention", "full_attention"]),
+        vision_config=vision,
+        audio_config=None,
+        image_token_id=270,
+        video_token_id=271,
+        boi_token_id=268,
+        eoi_token_id=269,
+    )
+    return transformers.Gemma4ForConditionalGeneration, c
 
 
 def mistral(kind="mistral", **more):
@@ -120,7 +139,7 @@ def qwen35_moe():
     return qwen35(True)
 
 
-MODELS = (gemma, mistral, ministral, qwen2, qwen, qwen35, qwen35_moe)
+MODELS = (gemma, gemma4, mistral, ministral, qwen2, qwen, qwen35, qwen35_moe)
 
 
 def logits(model):
@@ -144,6 +163,9 @@ def main():
         for p in model.parameters():
             one = p.ndim == 1 and make not in (gemma, qwen35, qwen35_moe)
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + one
+        for n, b in model.named_buffers():
+            if n.endswith("layer_scalar"):
+                b.fill_(0.875)
         with tempfile.TemporaryDirectory() as d:
             base, run, own = d + "/base", d + "/run", d + "/peft"
             model.save_pretrained(base)

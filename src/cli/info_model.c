@@ -93,6 +93,11 @@ static void add_shape(json_t *o, const json_t *config, const struct model_config
 	json_object_set_new(o, "heads", json_integer(c->heads));
 	json_object_set_new(o, "key_value_heads", json_integer(c->kv_heads));
 	json_object_set_new(o, "head_size", json_integer(c->head_dim));
+	if (c->full_head_dim) {
+		json_object_set_new(o, "key_value_heads_without_window",
+				    json_integer(c->full_kv_heads));
+		json_object_set_new(o, "head_size_without_window", json_integer(c->full_head_dim));
+	}
 	json_object_set_new(o, "vocabulary", json_integer(c->vocab));
 	if (c->max_positions)
 		json_object_set_new(o, "context_length", json_integer(c->max_positions));

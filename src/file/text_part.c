@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_part.c - see text_part.h. Sources: transformers 5.24, models/gemma3, mistral3, qwen2_vl,
- * qwen2_5_vl and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py (names). */
+/* text_part.c - see text_part.h. Sources: transformers 5.24, models/gemma3, gemma4, mistral3,
+ * qwen2_vl, qwen2_5_vl and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py
+ * (names). */
 #include "file/text_part.h"
 
 #include "base/err.h"
@@ -31,6 +32,14 @@ static const struct model {
 		  "\"num_key_value_heads\": 4, \"head_dim\": 256, "
 		  "\"max_position_embeddings\": 131072, \"query_pre_attn_scalar\": 256, "
 		  "\"sliding_window\": 4096}" },
+	{ .whole = "gemma4",
+	  .text = "gemma4_text",
+	  .as = "gemma4_text",
+	  .architecture = "Gemma4ForCausalLM",
+	  .defaults =
+		  "{\"vocab_size\": 262144, \"hidden_size\": 2304, \"intermediate_size\": 9216, "
+		  "\"num_hidden_layers\": 30, \"num_attention_heads\": 8, "
+		  "\"num_key_value_heads\": 4, \"max_position_embeddings\": 131072}" },
 	{ .whole = "mistral3",
 	  .text = "mistral",
 	  .as = "mistral",
@@ -145,7 +154,9 @@ const char *text_part_name(const char *name, char *out, size_t cap)
 {
 	static const char *const others[] = { "vision_tower.",       "multi_modal_projector.",
 					      "model.vision_tower.", "model.multi_modal_projector.",
-					      "model.visual.",       "visual." };
+					      "model.visual.",       "visual.",
+					      "model.audio_tower.",  "model.embed_vision.",
+					      "model.embed_audio." };
 	static const struct {
 		const char *from, *to;
 	} rows[] = {

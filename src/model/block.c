@@ -192,7 +192,10 @@ static int make_qkv(struct tape *t, const struct layer *l, const struct layer_co
 	if (!c->stage->cfg.qk_norm && !c->kv && block_joins(l, which, 3))
 		return joined(t, l, c, which, 3, x, all_p, e);
 	for (int i = 0; i < 3; i++)
-		TRY(block_linear(t, l, c, which[i], x, NULL, &part[i], e));
+		if (l->lin[which[i]].w)
+			TRY(block_linear(t, l, c, which[i], x, NULL, &part[i], e));
+		else /* v is k */
+			part[i] = part[i - 1];
 	return 0;
 }
 
@@ -215,10 +218,12 @@ int block_qkv(struct tape *t, const struct layer *l, const struct layer_context 
 	for (int i = 0; i < 3 && all; i++)
 		TRY(op_columns_apply(t, all, q + 2 * kv, i ? q + (i - 1) * kv : 0, i ? kv : q,
 				     &part[i], e));
-	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
-	TRY(heads(t, c, &part[1], g, l->knorm, e));
 	block_view_heads(part[2], g, d);
-	return 0;
+	if (m->v_norm) /* before k, which may be the same, is normed and rotated */
+		TRY(op_rmsnorm_apply(t, part[2], &c->stage->ones, d, (float)m->norm_eps, 0, NULL,
+				     &part[2], e));
+	TRY(heads(t, c, &part[0], m->heads, l->qnorm, e));
+	return heads(t, c, &part[1], g, l->knorm, e);
 }
 
 /* Whether backward reads the input of linear layer i. */
@@ -270,7 +275,7 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	TRY(block_add(t, l, c, LIN_DOWN, act, NORM_MLP_OUT, h, y_p, e));
 	if (apart)
 		dmem_back(t->scratch, k);
-	return 0;
+	return l->scalar ? op_add_apply(t, *y_p, l->scale, NULL, y_p, e) : 0;
 }
 
 int block_append_kv(struct tape *t, const struct layer_context *c, int which, struct tensor *x,

@@ -32,8 +32,9 @@ int block_rotate(struct tape *t, const struct layer_context *c, struct tensor *x
  * gate of the output (N,H*D), or NULL. Without kept keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct tensor **gate_p, struct err *e);
-/* y (N,C) = h + what the feed-forward half makes of h (N,C). What no backward reads is not kept:
- * the norm's output under frozen gate and up, and the input of a frozen down (N,F). */
+/* y (N,C) = h + what the feed-forward half makes of h (N,C), times the layer's number, if any.
+ * What no backward reads is not kept: the norm's output under frozen gate and up, and the input
+ * of a frozen down (N,F). */
 int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *h, struct tensor **y_p, struct err *e);
 /* Appends the new keys (which 0) or values (1) of the layer, x (N,G,D), to the kept ones: all of

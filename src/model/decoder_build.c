@@ -153,6 +153,22 @@ static int add_delta(struct stage_builder *b, int64_t index, struct layer *l, st
 	return 0;
 }
 
+/* What the output is multiplied by. It is read here, so that it is at hand without a wait for the
+ * device. */
+static int add_scalar(struct stage_builder *b, int64_t index, struct layer *l, struct err *e)
+{
+	const int64_t one = 1;
+	struct source_tensor t;
+	char name[128];
+	snprintf(name, sizeof name, "model.layers.%lld." MODEL_LAYER_SCALAR, (long long)index);
+	const int found = b->src->find(b->src->ctx, name, &t, e);
+	if (found < 0)
+		return found;
+	if (found && t.ndim == 1 && t.shape[0] == 1)
+		TRY(b->src->read(b->src->ctx, name, 0, 1, &l->scale, e));
+	return stage_param_add(b, (int)index, name, 1, &one, false, &l->scalar, e);
+}
+
 int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 {
 	struct stage *s = b->s;
@@ -238,7 +254,8 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		}
 	}
 	TRY(join_all(c, l, e));
-	return add_norm(b, index, NORM_MLP_OUT, l, e);
+	TRY(add_norm(b, index, NORM_MLP_OUT, l, e));
+	return c->layer_scalar ? add_scalar(b, index, l, e) : 0;
 }
 
 /* The head (V,C). */
@@ -286,7 +303,7 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	size_t n = layer ? NORM_COUNT + 4 + DELTA_PARAMS : 3;
+	size_t n = layer ? NORM_COUNT + 5 + DELTA_PARAMS : 3;
 	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
 		if (model_has_linear(c, l))
 			n += 5 * (size_t)(linear_is_expert(l) ? c->experts : 1);

@@ -154,6 +154,8 @@ bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NU
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l)
 {
 	const bool mixture = layer_is_mixture(c, layer);
+	if (l == LIN_V && c->full_k_is_v && !c->windowed[layer])
+		return false;
 	return model_has_linear(c, l) && (is_mlp(l)         ? !mixture
 					  : is_attention(l) ? !c->delta[layer]
 					  : is_delta(l)     ? c->delta[layer]
@@ -173,8 +175,13 @@ void model_drop_dense(struct model_config *c)
 
 int64_t linear_total(const struct model_config *c, enum linear l)
 {
+	int64_t n = 0;
 	if (!model_has_linear(c, l))
 		return 0;
+	for (int64_t i = 0; l == LIN_V && i < c->layers; i++)
+		n += layer_has_linear(c, i, l);
+	if (l == LIN_V)
+		return n;
 	if (is_attention(l) || is_delta(l))
 		return is_attention(l) ? c->layers - c->delta_layers : c->delta_layers;
 	if (!c->experts)
@@ -252,7 +259,7 @@ void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int
 		      kv = layer_kv_heads(c, layer) * d,
 		      mlp = c->experts ? c->dense_width : c->intermediate,
 		      values = c->delta_heads.values, wide = values * c->delta_heads.dv,
-		      out = c->heads * (c->latent.kv ? c->latent.value : c->head_dim);
+		      out = c->heads * (c->latent.kv ? c->latent.value : d);
 	const int64_t dims[LIN_COUNT][2] = { { c->attn_gate ? 2 * q : q, c->hidden },
 					     { kv, c->hidden },
 					     { kv, c->hidden },
@@ -665,7 +672,7 @@ static int read_head_dim(const json_t *j, const struct model_family *f, const ch
 			       "head width up to %d",
 			       where, (long long)c->hidden, (long long)c->heads,
 			       MODEL_HEAD_DIM_MOST);
-	return rope_read(j, f, where, c, e);
+	return f->rope ? 0 : rope_read(j, f, where, c, e);
 }
 
 int model_config_read(const json_t *j, const char *where, struct model_config *c_p, struct err *e)
@@ -752,6 +759,8 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
 		if (!strcmp(rest, delta_param_name(k)))
 			return c->delta[parsed] ? 1 : -1;
+	if (!strcmp(rest, MODEL_LAYER_SCALAR))
+		return c->layer_scalar ? 1 : -1;
 	const char *correction = correction_name(c);
 	if (correction && !strcmp(rest, correction))
 		return layer_is_mixture(c, parsed) ? 1 : -1;

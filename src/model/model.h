@@ -21,6 +21,8 @@ struct err;
 
 /* Behind it, in every family, the name of the correction of a router's choice. */
 #define MODEL_CORRECTION ".e_score_correction_bias"
+/* The number that a layer's output is multiplied by, behind "model.layers.3.". */
+#define MODEL_LAYER_SCALAR "layer_scalar"
 
 enum { MODEL_LAYERS_MOST = 1024, MODEL_HEAD_DIM_MOST = 512, ROPE_TABLES = 2 };
 
@@ -89,6 +91,10 @@ struct model_config {
 	/* Layers without a window have heads of another width, and another number of those of keys
 	 * and values (Gemma 4); 0: the same */
 	int64_t full_head_dim, full_kv_heads;
+	bool full_k_is_v; /* and v is k there, before its norm and rotation */
+	/* v is normed without weights; what a layer gives is multiplied by a number of its own,
+	 * which is not trained (Gemma 4) */
+	bool v_norm, layer_scalar;
 	int64_t max_positions; /* 0: not stated */
 	double norm_eps;
 	bool tied; /* the head is the embedding */
@@ -155,8 +161,9 @@ struct model_config {
 	uint8_t no_rope[MODEL_LAYERS_MOST];  /* this layer does not rotate (SmolLM3) */
 	int64_t window;                      /* sliding window in tokens; 0: none */
 	uint8_t windowed[MODEL_LAYERS_MOST]; /* this layer uses it */
-	/* Rotary embedding: of the first rot numbers of a head, pairs (i, i+rot/2) or, near, (2i,
-	 * 2i+1); frequencies after scaling, rot/2 of each table, and which a layer uses */
+	/* Rotary embedding: of the first rot numbers of a head (0: of all), pairs (i, i+rot/2) or,
+	 * near, (2i, 2i+1); frequencies after scaling, rot/2 of each table, and which a layer
+	 * uses */
 	int64_t rot;
 	bool rope_near;
 	float inv_freq[ROPE_TABLES][MODEL_HEAD_DIM_MOST / 2];
@@ -188,6 +195,7 @@ struct model_family {
 	bool no_mlp; /* intermediate_size may be missing: no layer has an MLP */
 	bool drops;  /* attention_dropout may be set, and is not done */
 	bool latent; /* attention is latent attention */
+	bool rope;   /* read() reads all of the rotary embedding */
 	/* Reads the keys of this family. */
 	int (*read)(const json_t *j, const char *where, struct model_config *c, struct err *e);
 	bool own; /* read() reads everything: it is no decoder */

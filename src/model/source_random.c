@@ -37,6 +37,8 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	long long layer = 0;
 	if (sscanf(name, "model.layers.%lld.%n", &layer, &at) < 0)
 		return 0;
+	if (at && !strcmp(name + at, MODEL_LAYER_SCALAR))
+		t->shape[0] = 1;
 	if (at && strstr(name + at, MODEL_CORRECTION))
 		t->shape[0] = c->experts;
 	for (enum linear l = 0; at && layer < c->layers && l < LIN_COUNT; l++) {

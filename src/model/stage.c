@@ -191,8 +191,8 @@ int stage_forward(struct slot *sl, struct err *e)
 	for (int64_t i = 0; i < layers; i++) {
 		TRY(run_needed(s, (int)(s->opt.first + i), e));
 		sl->mark[i] = dmem_mark(&sl->mem);
-		if (i == 1 && sl->b.train && s->blocks->alike &&
-		    !s->cfg.delta_layers) /* others keep as much as the first */
+		if (i == 1 && sl->b.train && s->blocks->alike && !s->cfg.delta_layers &&
+		    !s->cfg.full_head_dim) /* others keep as much as the first */
 			dmem_expect(&sl->mem,
 				    (size_t)(layers - 1) * (sl->mem.bytes - sl->mark[0].bytes));
 		if (sl->b.train && !s->opt.recompute) {

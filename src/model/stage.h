@@ -70,6 +70,8 @@ struct stage_options {
 struct layer {
 	/* NULL: the family has none there; qnorm, knorm: those that linear_norm() names */
 	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks, *correction, *delta[DELTA_PARAMS];
+	struct param *scalar;
+	float scale; /* what it is: it is not trained */
 	struct linear_part lin[LIN_COUNT];
 	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */
 };
@@ -88,6 +90,7 @@ struct stage {
 	/* [i]: the gradient of the input of the i-th layer here is needed; [n]: of the output */
 	bool *needs;
 	struct dev_buf *inv_freq;
+	struct param ones;       /* of norms without weights; not one of `param` */
 	struct dmem *scratch;    /* temporaries, shared by all slots */
 	struct dmem own_scratch; /* what it is where opt.scratch is NULL */
 	int64_t kept_rows;       /* of the last microbatch that was trained: its tokens */

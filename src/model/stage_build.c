@@ -32,6 +32,17 @@ static void mark_needs(struct stage *s)
 	}
 }
 
+static int make_ones(struct stage *s, struct err *e)
+{
+	const struct model_config *c = &s->cfg;
+	const int64_t n = c->full_head_dim > c->head_dim ? c->full_head_dim : c->head_dim;
+	float one[MODEL_HEAD_DIM_MOST];
+	for (int64_t i = 0; i < n; i++)
+		one[i] = 1;
+	TRY(param_init_plain(&s->ones, s->dev, "ones", 1, &n, DT_F32, false, e));
+	return param_upload_f32(&s->ones, 0, n, one, e);
+}
+
 int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg,
 		const struct stage_options *o, const struct weight_source *src, struct err *e)
 {
@@ -59,6 +70,8 @@ int stage_build(struct stage *s, struct dev *dev, const struct model_config *cfg
 	}
 	TRYOUT(dev_alloc(dev, sizeof cfg->inv_freq, &s->inv_freq, e));
 	TRYOUT(dev_upload(DEV_REF(s->inv_freq, 0), cfg->inv_freq, sizeof cfg->inv_freq, e));
+	if (cfg->v_norm)
+		TRYOUT(make_ones(s, e));
 	TRYOUT(add_all(&b, e));
 	mark_needs(s);
 	for (size_t i = 0; i < s->nparam; i++)
@@ -100,6 +113,7 @@ void stage_release(struct stage *s)
 		for (enum linear l = 0; l < LIN_COUNT; l++)
 			mem_free(s->layer[i].experts[l]);
 	dev_free(s->inv_freq);
+	param_release(&s->ones);
 	if (s->dev)
 		dmem_release(&s->own_scratch);
 	mem_free(s->param);

@@ -205,6 +205,8 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		if (c->correction && layer_is_mixture(c, i))
 			add_spec(&l, row ? 1 : c->experts, row ? c->experts : 0,
 				 "model.layers.%d.%s", i, correction_name(c));
+		if (c->layer_scalar)
+			add_spec(&l, 1, 0, "model.layers.%d." MODEL_LAYER_SCALAR, i);
 		if (c->sinks)
 			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
 		for (enum delta_param k = 0; k < DELTA_PARAMS && c->delta[i]; k++) {

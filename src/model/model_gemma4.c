@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_gemma4.c - Gemma 4, text (transformers 5.24, models/gemma4): norms as in Gemma 2 that
+ * multiply with their weight alone, q, k and v normed, scores without a factor, five layers with a
+ * window to each one without. Those without have wider heads, fewer keys, which may be the values
+ * too, and rotate the first of their frequencies only. */
+#include "model/model.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "model/rope.h"
+#include "model/window.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* What is said of the layers without a window: in files of the hub by keys of their own, in those
+ * of transformers 5.24 layer by layer. */
+static int read_full(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	const json_t *each = json_object_get(j, "per_layer_config");
+	char path[512];
+	bool seen = false;
+	c->full_head_dim = 512;
+	c->full_kv_heads = c->kv_heads;
+	TRY(json_opt_int(j, where, "global_head_dim", 2, MODEL_HEAD_DIM_MOST, &c->full_head_dim,
+			 e));
+	if (c->full_k_is_v)
+		TRY(json_opt_int(j, where, "num_global_key_value_heads", 1, 4096, &c->full_kv_heads,
+				 e));
+	for (int64_t i = 0; json_is_object(each) && i < c->layers; i++) {
+		char number[24];
+		snprintf(number, sizeof number, "%lld", (long long)i);
+		const json_t *o = json_object_get(each, number);
+		int64_t d = c->head_dim, g = c->kv_heads;
+		size_t known = (size_t)(json_object_get(o, "head_dim") != NULL) +
+			       (size_t)(json_object_get(o, "num_key_value_heads") != NULL);
+		snprintf(path, sizeof path, "%s: 'per_layer_config': layer %s", where, number);
+		if (o) {
+			TRY(json_opt_int(o, path, "head_dim", 2, MODEL_HEAD_DIM_MOST, &d, e));
+			TRY(json_opt_int(o, path, "num_key_value_heads", 1, 4096, &g, e));
+		}
+		if (!c->windowed[i] && !seen) {
+			c->full_head_dim = d;
+			c->full_kv_heads = g;
+		}
+		seen |= !c->windowed[i];
+		if (known != json_object_size(o) ||
+		    d != (c->windowed[i] ? c->head_dim : c->full_head_dim) ||
+		    g != (c->windowed[i] ? c->kv_heads : c->full_kv_heads))
+			return err_set(
+				e, ERR_UNSUPPORTED,
+				"%s differs from the others of its kind; only 'head_dim' and "
+				"'num_key_value_heads' of all layers without a window together "
+				"are supported",
+				path);
+	}
+	if (c->full_head_dim % 2 || c->heads % c->full_kv_heads)
+		return err_set(
+			e, ERR_INPUT,
+			"%s: layers without a window have heads of %lld numbers, and %lld of "
+			"keys for %lld: the first must be even, the last a multiple",
+			where, (long long)c->full_head_dim, (long long)c->full_kv_heads,
+			(long long)c->heads);
+	return 0;
+}
+
+/* The frequencies of a kind of layer, with heads of d numbers. `proportional`: the first `share` of
+ * those of the whole head, the rest do not rotate (transformers modeling_rope_utils.py,
+ * _compute_proportional_rope_parameters). */
+static int read_rope(const json_t *j, const char *where, const char *kind, int table, int64_t d,
+		     struct model_config *c, struct err *e)
+{
+	const bool full = !table;
+	const json_t *all = json_object_get(j, "rope_parameters"), *s = json_object_get(all, kind);
+	double theta = full ? 1e6 : 1e4, share = full && !s ? 0.25 : 1, factor = 1;
+	const char *type = full && !s ? "proportional" : "default";
+	char path[512];
+	snprintf(path, sizeof path, "%s: 'rope_parameters': '%s'", where, kind);
+	if (json_is_object(all) && !json_is_object(s))
+		return err_set(e, ERR_INPUT, "%s is missing", path);
+	if (s) {
+		TRY(json_need_num(s, path, "rope_theta", 1, 1e12, &theta, e));
+		TRY(json_opt_num(s, path, "partial_rotary_factor", 0, 1, &share, e));
+		TRY(json_opt_num(s, path, "factor", 1e-3, 1e6, &factor, e));
+		TRY(json_need_str(s, path, "rope_type", &type, e));
+	}
+	const bool part = !strcmp(type, "proportional");
+	if (!part && (strcmp(type, "default") != 0 || share != 1 || factor != 1))
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: 'rope_type' '%s' with 'partial_rotary_factor' %g and 'factor' %g "
+			"is not supported (proportional is, and default with 1 and 1)",
+			path, type, share, factor);
+	const int64_t angles = (int64_t)(share * (double)d) / 2;
+	for (int64_t i = 0; i < d / 2; i++)
+		c->inv_freq[table][i] =
+			i < angles ? (float)(1 / pow(theta, (double)(2 * i) / (double)d) / factor)
+				   : 0;
+	c->rope_scale[table] = 1;
+	return 0;
+}
+
+static int refuse(const json_t *j, const char *where, struct err *e)
+{
+	int64_t each = 256, shared = 0;
+	bool mixture = false;
+	const char *both = "vision";
+	TRY(json_opt_int(j, where, "hidden_size_per_layer_input", 0, 1 << 20, &each, e));
+	TRY(json_opt_int(j, where, "num_kv_shared_layers", 0, MODEL_LAYERS_MOST, &shared, e));
+	TRY(json_opt_bool(j, where, "enable_moe_block", &mixture, e));
+	TRY(json_opt_str(j, where, "use_bidirectional_attention", &both, e));
+	if (each || shared)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: Gemma 4 with embeddings for each layer "
+			       "('hidden_size_per_layer_input' %lld) or layers that share keys and "
+			       "values ('num_kv_shared_layers' %lld), such as E2B and E4B, is not "
+			       "supported; the dense 31B is",
+			       where, (long long)each, (long long)shared);
+	if (mixture)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: Gemma 4 with experts ('enable_moe_block' is true), such as "
+			       "26B-A4B, is not supported; the dense 31B is",
+			       where);
+	if (strcmp(both, "vision") != 0)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: 'use_bidirectional_attention' is '%s'; only null and 'vision' are "
+			"supported",
+			where, both);
+	return 0;
+}
+
+static int read_gemma4(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	int64_t window = 512;
+	TRY(refuse(j, where, e));
+	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
+	TRY(json_opt_bool(j, where, "attention_k_eq_v", &c->full_k_is_v, e));
+	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	TRY(json_opt_num(j, where, "final_logit_softcapping", 1e-3, 1e6, &c->logit_cap, e));
+	c->o_bias = c->qkv_bias;
+	c->norms = NORMS_GEMMA;
+	/* not 0: what is normed is multiplied before it is rounded (rmsnorm_fwd) */
+	c->norm_plus = FLT_MIN;
+	c->qk_norm = c->v_norm = c->layer_scalar = c->embed_rounded = true;
+	c->embed_scale = sqrt((double)c->hidden);
+	c->attn_scale = 1;
+	model_window_every(c, window, 6);
+	TRY(model_window_types(j, where, c, e));
+	c->windowed[c->layers - 1] = 0; /* so transformers has it, whatever is said */
+	TRY(read_full(j, where, c, e));
+	TRY(read_rope(j, where, "full_attention", 0, c->full_head_dim, c, e));
+	TRY(read_rope(j, where, "sliding_attention", 1, c->head_dim, c, e));
+	for (int64_t i = 0; i < c->layers; i++)
+		c->rope_table[i] = c->windowed[i];
+	return 0;
+}
+
+static const char *const types[] = { "gemma4_text", NULL };
+static const char *const keys[] = { "attention_bias",
+				    "attention_k_eq_v",
+				    "enable_moe_block",
+				    "final_logit_softcapping",
+				    "global_head_dim",
+				    "hidden_size_per_layer_input",
+				    "layer_types",
+				    "moe_intermediate_size",
+				    "num_experts",
+				    "num_global_key_value_heads",
+				    "num_kv_shared_layers",
+				    "per_layer_config",
+				    "sliding_window",
+				    "top_k_experts",
+				    "use_bidirectional_attention",
+				    "use_double_wide_mlp", /* of layers that share keys */
+				    "vocab_size_per_layer_input",
+				    NULL };
+
+const struct model_family model_gemma4 = { .name = "gemma4",
+					   .help = "Gemma 4 31B",
+					   .model_types = types,
+					   .keys = keys,
+					   .head_dim = 256,
+					   .tied = true,
+					   .gelu = true,
+					   .rope = true,
+					   .read = read_gemma4 };
