@@ -177,9 +177,8 @@ struct attn_sizes {
 	int64_t fwd_rows, fwd_cols, bwd_rows, bwd_cols, wide;
 };
 static const struct attn_sizes attn_sizes[] = {
-	{ 32, 32, 32, 16, 64 }, { 32, 16, 16, 8, 128 }, { 16, 8, 8, 4, 256 }, { 8, 8, 8, 4, 512 }
+	{ 32, 32, 32, 16, 64 }, { 32, 16, 16, 8, 128 }, { 16, 8, 8, 4, 256 }, { 8, 8, 4, 4, 512 }
 };
-enum { WIDE_KEYS = 4 }; /* rows of dk and dv in kernel/attn_wide.k */
 
 static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
 			   int64_t h, int64_t d, int64_t parts)
@@ -204,7 +203,7 @@ static int64_t wide_passes(enum gpu_entry base, const struct attn_sizes *z, int6
 			   int64_t h, int64_t parts)
 {
 	const bool fwd = base == GPU_attn_fwd_64, dkv = base == GPU_attn_dkv_64;
-	const int64_t lanes_ = dkv ? GPU_LANES / WIDE_KEYS : GPU_LANES / z->fwd_rows,
+	const int64_t lanes_ = GPU_LANES / (fwd ? z->fwd_rows : z->bwd_rows),
 		      own = loop(z->wide / lanes_), eight = loop(z->wide / lanes_ / 8),
 		      cols = fwd ? z->fwd_cols : z->bwd_cols, tile = lanes(cols * z->wide),
 		      each = fwd ? 1 : 2, /* dots of a score */
@@ -235,9 +234,7 @@ static struct gpu_step attn_step(enum gpu_entry base, const union dev_arg *n, in
 	const int w = attn_width(n[4].i);
 	const struct attn_sizes *z = &attn_sizes[w];
 	const bool wide = w == ATTN_WIDE;
-	const int64_t rows = base == GPU_attn_fwd_64           ? z->fwd_rows
-			     : wide && base == GPU_attn_dkv_64 ? WIDE_KEYS
-							       : z->bwd_rows;
+	const int64_t rows = base == GPU_attn_fwd_64 ? z->fwd_rows : z->bwd_rows;
 	return (struct gpu_step){ (enum gpu_entry)((int)base + w),
 				  (over(n[0].i, rows) + n[1].i) * heads * parts,
 				  wide ? wide_passes(base, z, keys, n[1].i, each, parts)
