@@ -177,7 +177,7 @@ struct attn_sizes {
 	int64_t fwd_rows, fwd_cols, bwd_rows, bwd_cols, wide;
 };
 static const struct attn_sizes attn_sizes[] = {
-	{ 32, 32, 32, 16, 64 }, { 32, 16, 16, 8, 128 }, { 16, 8, 8, 4, 256 }, { 8, 8, 4, 4, 512 }
+	{ 32, 32, 32, 16, 64 }, { 32, 16, 16, 8, 128 }, { 16, 8, 8, 4, 256 }, { 4, 8, 4, 4, 512 }
 };
 
 static int64_t attn_passes(enum gpu_entry base, const struct attn_sizes *z, int64_t n, int64_t s,
