@@ -348,7 +348,8 @@ static void lora_gradients(const struct row *r, const char *set, bool recompute)
 	for (size_t i = 0; i < ARRAY_LEN(attention); i++)
 		o.lora.target[attention[i]] = model_has_linear(&cfg, attention[i]);
 	for (enum linear l = 0; l < LIN_COUNT; l++)
-		adapters += o.lora.target[l] ? (size_t)linear_total(&cfg, l) : 0;
+		for (int64_t i = 0; i < cfg.layers && o.lora.target[l]; i++)
+			adapters += (size_t)linear_copies(&cfg, i, l);
 	with_routers(&g, &o);
 	golden_close(&g);
 	begin(r, &g, &m, &o);

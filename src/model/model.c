@@ -173,23 +173,6 @@ void model_drop_dense(struct model_config *c)
 	c->dense_layers = 0;
 }
 
-int64_t linear_total(const struct model_config *c, enum linear l)
-{
-	int64_t n = 0;
-	if (!model_has_linear(c, l))
-		return 0;
-	for (int64_t i = 0; l == LIN_V && i < c->layers; i++)
-		n += layer_has_linear(c, i, l);
-	if (l == LIN_V)
-		return n;
-	if (is_attention(l) || is_delta(l))
-		return is_attention(l) ? c->layers - c->delta_layers : c->delta_layers;
-	if (!c->experts)
-		return c->layers;
-	return is_mlp(l) ? c->dense_layers
-			 : (c->layers - c->dense_layers) * (linear_is_expert(l) ? c->experts : 1);
-}
-
 void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert)
 {
 	const char *path = linear_paths[l], *star = strchr(path, '*');

@@ -240,8 +240,6 @@ const char *linear_name(enum linear l); /* "q_proj" */
 const char *linear_path(enum linear l);
 /* How many a layer has of this module: 1, or one for each expert; 0: none. */
 int64_t linear_copies(const struct model_config *c, int64_t layer, enum linear l);
-/* Of all layers together. */
-int64_t linear_total(const struct model_config *c, enum linear l);
 /* "model.layers.3.mlp.experts.5.gate_proj" */
 enum { LINEAR_MODULE = 96 };
 void linear_module(char out[LINEAR_MODULE], int64_t layer, enum linear l, int64_t expert);
