@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "tensor/routing.h"
 
+#include <string.h>
+
 int mixture_read(const json_t *j, const char *where, const char *count, int64_t default_count,
 		 int64_t default_top, double default_loss, struct model_config *c, struct err *e)
 {
@@ -51,6 +53,13 @@ void mixture_set_dense(struct model_config *c, int64_t i, int64_t width)
 	c->dense_width = width;
 }
 
+int mixture_check_some(const char *where, const struct model_config *c, struct err *e)
+{
+	return c->dense_layers < c->layers
+		       ? 0
+		       : err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
+}
+
 int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct model_config *c,
 		       struct err *e)
 {
@@ -70,9 +79,7 @@ int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct
 				       where);
 		mixture_set_dense(c, i, width);
 	}
-	return c->dense_layers < c->layers
-		       ? 0
-		       : err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
+	return mixture_check_some(where, c, e);
 }
 
 int mixture_only_one(const json_t *j, const char *where, const char *key, struct err *e)
@@ -82,6 +89,20 @@ int mixture_only_one(const json_t *j, const char *where, const char *key, struct
 	return n == 1 ? 0
 		      : err_set(e, ERR_UNSUPPORTED, "%s: '%s' is %lld; only 1 is supported", where,
 				key, (long long)n);
+}
+
+int mixture_router_is(const json_t *j, const char *where, const char *method, const char *scores,
+		      struct err *e)
+{
+	const char *m = method, *s = scores;
+	TRY(json_opt_str(j, where, "topk_method", &m, e));
+	TRY(json_opt_str(j, where, "scoring_func", &s, e));
+	if (!strcmp(m, method) && !strcmp(s, scores))
+		return 0;
+	return err_set(e, ERR_UNSUPPORTED,
+		       "%s: 'topk_method' is '%s' and 'scoring_func' '%s'; only %s and %s are "
+		       "supported",
+		       where, m, s, method, scores);
 }
 
 int mixture_read_corrected(const json_t *j, const char *where, const struct mixture_defaults *d,

@@ -14,6 +14,9 @@ int mixture_read_dense(const json_t *j, const char *where, int64_t width, struct
 /* Layer `i` has an MLP of `width` numbers. */
 void mixture_set_dense(struct model_config *c, int64_t i, int64_t width);
 
+/* An error where every layer has an MLP. */
+int mixture_check_some(const char *where, const struct model_config *c, struct err *e);
+
 /* moe_intermediate_size; if `shared` is not 0, shared_expert_intermediate_size of an expert that
  * every token has, times the sigmoid of a logit; norm_topk_prob. `width`, `shared` and
  * c->experts_whole are what missing ones mean. */
@@ -37,6 +40,9 @@ struct mixture_defaults { /* what missing keys mean */
 };
 int mixture_read_corrected(const json_t *j, const char *where, const struct mixture_defaults *d,
 			   struct model_config *c, struct err *e);
+/* topk_method and scoring_func, which may be missing and may only be these. */
+int mixture_router_is(const json_t *j, const char *where, const char *method, const char *scores,
+		      struct err *e);
 /* A key that may only be 1. */
 int mixture_only_one(const json_t *j, const char *where, const char *key, struct err *e);
 /* The factors of a run on the losses of routers, from its keys router_aux_loss_coef (below 0: as

@@ -8,20 +8,11 @@
 #include "base/err.h"
 #include "base/json.h"
 
-#include <string.h>
-
 static int read_router(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	const char *method = "greedy", *scores = "softmax";
 	bool whole = false;
-	TRY(json_opt_str(j, where, "topk_method", &method, e));
-	TRY(json_opt_str(j, where, "scoring_func", &scores, e));
+	TRY(mixture_router_is(j, where, "greedy", "softmax", e));
 	TRY(json_opt_bool(j, where, "norm_topk_prob", &whole, e));
-	if (strcmp(method, "greedy") != 0 || strcmp(scores, "softmax") != 0)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'topk_method' is '%s' and 'scoring_func' '%s'; only greedy and "
-			       "softmax are supported",
-			       where, method, scores);
 	if (whole) /* transformers does not do it */
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: 'norm_topk_prob' is true; only false is supported for this "

@@ -19,9 +19,7 @@ static int read_layers(const json_t *j, const char *where, struct model_config *
 	for (int64_t i = 0; i < c->layers; i++)
 		if ((i + 1) % step || i < first || i > last)
 			mixture_set_dense(c, i, c->intermediate);
-	return c->dense_layers < c->layers
-		       ? 0
-		       : err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
+	return mixture_check_some(where, c, e);
 }
 
 static int read_ernie4_5_moe(const json_t *j, const char *where, struct model_config *c,

@@ -32,8 +32,7 @@ static int read_dense(const json_t *j, const char *where, struct model_config *c
 		if (*type == 'd')
 			mixture_set_dense(c, i, c->intermediate);
 	}
-	if (c->dense_layers == c->layers)
-		return err_set(e, ERR_UNSUPPORTED, "%s: no layer has experts", where);
+	TRY(mixture_check_some(where, c, e));
 	TRY(json_opt_int(j, where, "first_k_dense_replace", 0, c->layers, &first, e));
 	for (int64_t i = 0; first >= 0 && i < c->layers; i++)
 		if (c->dense[i] != (i < first))
@@ -50,15 +49,8 @@ static int read_glm4_moe_lite(const json_t *j, const char *where, struct model_c
 			      struct err *e)
 {
 	static const struct mixture_defaults d = { 64, 4, 1536, 1.8 };
-	const char *method = "noaux_tc", *scores = "sigmoid";
 	TRY(read_dense(j, where, c, e));
-	TRY(json_opt_str(j, where, "topk_method", &method, e));
-	TRY(json_opt_str(j, where, "scoring_func", &scores, e));
-	if (strcmp(method, "noaux_tc") != 0 || strcmp(scores, "sigmoid") != 0)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'topk_method' is '%s' and 'scoring_func' '%s'; only noaux_tc "
-			       "and sigmoid are supported",
-			       where, method, scores);
+	TRY(mixture_router_is(j, where, "noaux_tc", "sigmoid", e));
 	TRY(mixture_only_one(j, where, "moe_layer_freq", e));
 	return mixture_read_corrected(j, where, &d, c, e);
 }
