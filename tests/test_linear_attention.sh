@@ -4,40 +4,8 @@
 # and a pipeline have the same bits, a run goes on from its middle, results have the shapes that
 # other programs read, and what cannot be written is named. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
-hs=${HS_BIN:-$PWD/build/heteroshard}
-golden=$PWD/tests/golden/models
-export HOME=$tmp XDG_RUNTIME_DIR=$tmp OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexistent
-unset XDG_CONFIG_HOME XDG_CACHE_HOME
-cd "$tmp" || exit 1
-cp -r "$golden/qwen3_5" model
-cp "$golden"/smollm2/tokenizer*.json model
-for i in $(seq 12); do
-	echo "{\"instruction\": \"What is $i?\", \"output\": \"One more than before.\"}"
-done >data.jsonl
-cat >job.yaml <<EOF
-base_model: model
-datasets: [{path: data.jsonl, type: alpaca}]
-sequence_len: 128
-micro_batch_size: 2
-gradient_accumulation_steps: 2
-max_steps: 4
-save_steps: 2
-learning_rate: 1e-3
-compute_dtype: float32
-profile: none
-visualize: false
-EOF
-port=$((20000 + $$ % 20000))
-cat >two.yaml <<EOF
-$(cat job.yaml)
-wire_dtype: float32
-coordinator: {ip: 127.0.0.1, port: $port, device: cpu}
-workers: [{id: other, ip: 127.0.0.1, port: $((port + 1)), device: cpu}]
-shard_plan:
-  - {id: other, start: 0, end: 3}
-  - {id: local, start: 3, end: 5, is_last: true}
-EOF
-run() { "$hs" "$@" >out 2>err </dev/null; }
+. tests/support/golden_job.sh
+golden_job qwen3_5 3 5
 conv='linear_attn.conv1d.weight":{"dtype":"[A-Z0-9]*","shape":\[108,1,4\]'
 
 run train job.yaml output_dir=one && run train two.yaml output_dir=two &&
