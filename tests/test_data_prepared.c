@@ -12,11 +12,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 // clang-format off
 #include <cmocka.h>
@@ -251,10 +253,52 @@ static void failures(void **state)
 	empty_store();
 }
 
+/* A process that begins a file and waits; what it wrote is in `store`. */
+static pid_t writer(char tmp[400])
+{
+	static const char key[] = "0123456789abcdef0123456789abcdef";
+	int ready[2];
+	char c;
+	assert_int_equal(pipe(ready), 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		struct prepared p;
+		struct err e = { 0 };
+		const char done = prepared_begin(store, key, &p, &e) == 0 &&
+				  prepared_put(&p, key, sizeof key, &e) == 0;
+		if (write(ready[1], &done, 1) == 1)
+			pause();
+		_exit(1);
+	}
+	assert_true(child > 0 && read(ready[0], &c, 1) == 1 && c);
+	close(ready[0]);
+	close(ready[1]);
+	snprintf(tmp, 400, "%s", kept());
+	return child;
+}
+
+/* What a killed run left goes at the next one; not what still is written, and nothing of others. */
+static void killed(void **state)
+{
+	(void)state;
+	const struct dataset_options o = options(store);
+	char tmp[400], own[400];
+	const pid_t child = writer(tmp);
+	snprintf(own, sizeof own, "%.*s77.0.tmp", (int)(strrchr(tmp, '/') + 34 - tmp), tmp);
+	put(own, "a file of the user's with such a name");
+	assert_false(is_again(&o));
+	assert_int_equal(access(tmp, F_OK), 0);
+	assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	assert_true(is_again(&o));
+	assert_int_equal(access(tmp, F_OK), -1);
+	assert_int_equal(access(own, F_OK), 0);
+	empty_store();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(as_in_memory),
 					    cmocka_unit_test(changed), cmocka_unit_test(damaged),
-					    cmocka_unit_test(failures) };
+					    cmocka_unit_test(failures), cmocka_unit_test(killed) };
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

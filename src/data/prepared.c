@@ -10,10 +10,13 @@
 #include "base/version.h"
 #include "data/sources.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,6 +111,67 @@ int prepared_key(const struct dataset_source *src, size_t nsrc, const struct dat
 	return rc;
 }
 
+/* ---- files of runs that were killed ---- */
+
+/* How a file begins while it is written. Its writer holds the kernel's lock on it before this is
+ * there, until it ends; the lock says nothing of writers on other machines. */
+struct unfinished {
+	char magic[8], host[256];
+};
+
+static const char unfinished_magic[8] = "HSUNDONE";
+
+static struct unfinished unfinished_here(void)
+{
+	struct unfinished u = { .magic = "" };
+	memcpy(u.magic, unfinished_magic, sizeof u.magic);
+	gethostname(u.host, sizeof u.host - 1);
+	return u;
+}
+
+/* 32 hexadecimal digits, a process, a number, "tmp" */
+static bool is_unfinished_name(const char *name)
+{
+	const size_t key = strspn(name, "0123456789abcdef");
+	int end = 0;
+	if (key != PREPARED_KEY - 1)
+		return false;
+	sscanf(name + key, ".%*[0-9].%*[0-9].tmp%n", &end);
+	return end && !name[key + (size_t)end];
+}
+
+static bool is_left(int folder, const char *name, int fd)
+{
+	const struct unfinished here = unfinished_here();
+	struct unfinished u;
+	struct stat st, there;
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       pread(fd, &u, sizeof u, 0) == sizeof u && !memcmp(&u, &here, sizeof u) &&
+	       flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+	       fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       there.st_dev == st.st_dev && there.st_ino == st.st_ino;
+}
+
+static void remove_left(const char *dir)
+{
+	DIR *d = opendir(dir);
+	for (const struct dirent *f; d && (f = readdir(d));) {
+		if (!is_unfinished_name(f->d_name))
+			continue;
+		const int fd = openat(dirfd(d), f->d_name,
+				      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+		if (fd >= 0 && is_left(dirfd(d), f->d_name, fd) &&
+		    unlinkat(dirfd(d), f->d_name, 0) == 0)
+			log_info("dataset_prepared_path: %s/%s is removed: a run that was killed "
+				 "left it",
+				 dir, f->d_name);
+		if (fd >= 0)
+			close(fd);
+	}
+	if (d)
+		closedir(d);
+}
+
 /* ---- reading ---- */
 
 static int set_path(struct prepared *p, const char *dir, const char *key, struct err *e)
@@ -150,6 +214,7 @@ int prepared_open(const char *dir, const char *key, size_t span, struct prepared
 	const char *why = NULL;
 	uint64_t size;
 	*p = (struct prepared){ .fd = -1 };
+	remove_left(dir);
 	int rc = set_path(p, dir, key, e);
 	if (rc >= 0 && access(p->path, F_OK) == 0 &&
 	    (!open_only_mine(dir, &why) || !open_only_mine(p->path, &why)))
@@ -176,22 +241,44 @@ int prepared_open(const char *dir, const char *key, size_t span, struct prepared
 
 /* ---- writing ---- */
 
+/* A name that no other writer has, also none in another container with the same number. */
+static int create(struct prepared *p, const char *dir, const char *key, struct err *e)
+{
+	const struct unfinished here = unfinished_here();
+	for (int i = 0; i < 100; i++) {
+		struct buf b = BUF_INIT;
+		buf_addf(&b, "%s/%s.%ld.%d.tmp", dir, key, (long)getpid(), i);
+		mem_free(p->tmp);
+		p->tmp = b.cap ? b.p : NULL;
+		TRY(buf_ok(&b, e));
+		p->fd = open_write(p->tmp, OPEN_NEW, 0666);
+		if (p->fd >= 0 || errno != EEXIST)
+			break;
+	}
+	if (p->fd < 0) {
+		const int rc = err_sys(e, errno, "%s", p->tmp);
+		mem_free(p->tmp);
+		p->tmp = NULL; /* it is not ours to remove */
+		return rc;
+	}
+	/* without a lock nobody may take the file for one of a process that is gone */
+	if (flock(p->fd, LOCK_EX | LOCK_NB) == 0 &&
+	    pwrite(p->fd, &here, sizeof here, 0) != sizeof here)
+		return err_sys(e, errno, "dataset_prepared_path: %s", p->tmp);
+	return 0;
+}
+
 int prepared_begin(const char *dir, const char *key, struct prepared *p, struct err *e)
 {
-	struct buf b = BUF_INIT;
 	*p = (struct prepared){ .fd = -1, .head = { .layout = PREPARED_LAYOUT } };
 	memcpy(p->head.magic, magic, sizeof magic);
 	snprintf(p->head.key, sizeof p->head.key, "%s", key);
 	int rc = set_path(p, dir, key, e);
-	buf_addf(&b, "%s/%s.%ld.tmp", dir, key, (long)getpid());
-	p->tmp = b.cap ? b.p : NULL;
 	p->held = mem_alloc(HELD);
-	if (rc >= 0 && (buf_ok(&b, e) < 0 || !p->held))
+	if (rc >= 0 && !p->held)
 		rc = err_nomem(e, HELD, "prepared data");
-	if (rc >= 0) {
-		unlink(p->tmp); /* of a process that had this number before */
-		rc = open_write_err(p->tmp, OPEN_NEW, 0666, &p->fd, e);
-	}
+	if (rc >= 0)
+		rc = create(p, dir, key, e);
 	/* the head is written last */
 	if (rc >= 0 && lseek(p->fd, PREPARED_HEAD, SEEK_SET) < 0)
 		rc = err_sys(e, errno, "%s", p->tmp);

@@ -4,7 +4,9 @@
  *
  * FOLDER/KEY.tokens: a head of PREPARED_HEAD bytes, then `bytes` of data, then `count` spans, as
  * the program keeps them in memory. KEY (prepared_key) is a digest of all that the tokens follow
- * from. What a file says is checked before it is used; one that is damaged is none. */
+ * from. What a file says is checked before it is used; one that is damaged is none. While it is
+ * written it is KEY.PROCESS.N.tmp; such files of processes of this machine that are gone are
+ * removed before a file is looked for. */
 #ifndef HS_DATA_PREPARED_H
 #define HS_DATA_PREPARED_H
 
