@@ -574,6 +574,20 @@ static int choose(struct bench *b, int64_t experts, struct routing **r_p, struct
 	return op_route_apply(&b->tape, logits, &how, r_p, &weight, e);
 }
 
+static int build_route_scale(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct routing *r;
+	TRY(choose(b, EXPERTS, &r, e));
+	return op_route_scale_apply(&b->tape, b->used[0], b->par[0], r, y_p, e);
+}
+
+static void case_route_scale(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, CHOSEN });
+	bench_param(b, 1, EXPERTS, 1);
+	b->build = build_route_scale;
+}
+
 static int build_permute(struct bench *b, struct tensor **y_p, struct err *e)
 {
 	struct routing *r;
@@ -660,6 +674,7 @@ static const struct {
 	{ "text", case_text, false },
 	{ "route", case_route, false },
 	{ "route", case_route_sigmoid, false },
+	{ "route_scale", case_route_scale, false },
 	{ "permute", case_permute, false },
 	{ "grouped", case_grouped, false },
 	{ "unpermute", case_unpermute, false },

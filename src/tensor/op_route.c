@@ -115,6 +115,7 @@ static int forward(struct tape *t, struct tape_node *n, struct err *e)
 	TRY(dev_launch(t->dev, K_route_fwd, x->dtype, a, e));
 	if (r->experts > 1) /* of one there is no choice, and `chosen` is all 0 */
 		TRY(dev_download(chosen, n->saved[CHOSEN]->at, tensor_bytes(n->saved[CHOSEN]), e));
+	r->chosen = n->saved[CHOSEN]->at;
 	TRY(sort(t, chosen, r, e));
 	return h->r.sums && h->r.count ? count(t, n, h, e) : 0;
 }

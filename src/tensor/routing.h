@@ -18,6 +18,7 @@ struct routing {
 	const int32_t *token;  /* (M) on the host: the token of a row */
 	struct dev_ref source; /* the same, (M) i32 */
 	struct dev_ref place;  /* (N,K) i32: the row of a token's k-th expert */
+	struct dev_ref chosen; /* (N,K) i32: that expert */
 };
 
 /* Of one pass, over the layers that it has gone through so far: the auxiliary losses are made of
@@ -47,6 +48,9 @@ struct router {
 /* The op route, and the order that its result means. logits (N,E), weight (N,K) f32. */
 int op_route_apply(struct tape *t, struct tensor *logits, const struct router *how,
 		   struct routing **r_p, struct tensor **weight_p, struct err *e);
+/* y (N,K) = weight (N,K) times the number (E) of each one's expert. */
+int op_route_scale_apply(struct tape *t, struct tensor *weight, struct param *number,
+			 const struct routing *r, struct tensor **y_p, struct err *e);
 /* y (M,C) = the rows of x (N,C) in the order of the experts. */
 int op_permute_apply(struct tape *t, struct tensor *x, const struct routing *r, struct tensor **y_p,
 		     struct err *e);
