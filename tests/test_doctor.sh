@@ -9,9 +9,9 @@
 . tests/support/sshd.sh
 hs=${HS_BIN:-$PWD/build/heteroshard}
 root=$tmp/root
-mkdir -p "$root" "$tmp/bin" "$tmp/home"
+mkdir -p "$root" "$tmp/bin" "$tmp/a home"
 cd "$tmp" || exit 1
-export HOME=$tmp/home XDG_CACHE_HOME=$tmp/home/cache PATH=$tmp/bin:$PATH
+export HOME="$tmp/a home" XDG_CACHE_HOME="$tmp/a home/cache" PATH=$tmp/bin:$PATH
 unset XDG_CONFIG_HOME
 stand_in() { # NAME: the script on standard input
 	{
@@ -179,7 +179,7 @@ head -c 6M /dev/zero >"$XDG_CACHE_HOME/heteroshard/weights/x"
 mend=\$(grep -A 1 '^disk: 2 MiB are free for the layers in .*, 4 are wanted' "$tmp/out" |
 	sed -n '2s/^    //p')
 [ -n "\$mend" ] || exit 1
-\$mend
+eval "\$mend"
 "$hs" doctor --root "$root" --cluster "$tmp/disk.yaml" >"$tmp/out"
 ! grep -q '^disk: ' "$tmp/out"
 END

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How workers of one machine divide its processors, and what ssh is called with. */
 #include "base/err.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "config/config.h"
-#include "job/limits.h"
+#include "ops/limits.h"
 #include "job/role.h"
 #include "ops/ssh.h"
 
@@ -92,6 +94,35 @@ static void quotes(void **state)
 	ssh_quote(&b, "it's $HOME `x`");
 	assert_string_equal(b.p, "'it'\\''s $HOME `x`'");
 	buf_release(&b);
+	/* what sh reads is the word, and never a part of it */
+	static const char *const word[] = { "plain/a-b_c.yaml",
+					    "",
+					    "two words",
+					    "~",
+					    "a*b",
+					    "'",
+					    "a\nb",
+					    "it's",
+					    "x'y'z",
+					    "$(x);#",
+					    "\xc3\xa4" };
+	for (size_t i = 0; i < ARRAY_LEN(word); i++) {
+		char room[TEXT_WORD(40)], command[200], got[40];
+		for (size_t cap = TEXT_WORD(strlen(word[i])); cap > 3; cap--) {
+			snprintf(command, sizeof command, "printf %%s %s",
+				 text_word(word[i], room, cap));
+			assert_true(strlen(room) < cap);
+			const bool cut = !strcmp(room, "...");
+			assert_false(cut && cap == TEXT_WORD(strlen(word[i])));
+			if (cut)
+				break;
+			FILE *f = popen(command, "r");
+			got[fread(got, 1, sizeof got - 1, f)] = 0;
+			assert_int_equal(pclose(f), 0);
+			assert_string_equal(got, word[i]);
+		}
+	}
+	assert_string_equal(text_word(word[0], (char[40]){ 0 }, 40), word[0]);
 }
 
 /* A worker's ssh, threads, memory and nice come back from JSON, and mixtures are refused. */

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Controls of C1, marks of direction, separators of lines; and, unless they pass, marks without
@@ -69,3 +70,28 @@ size_t text_safe(char *s, size_t n, enum text_pass pass)
 }
 
 void text_safe_str(char *s, enum text_pass pass) { text_safe(s, strlen(s), pass); }
+
+const char *text_word(const char *word, char *out, size_t cap)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "_@%+=:,./-";
+	const bool quoted = !word[0] || word[strspn(word, plain)];
+	size_t n = 0;
+	if (quoted && n < cap)
+		out[n++] = '\'';
+	for (const char *p = word; *p && n + 4 < cap; p++) {
+		if (*p == '\'') {
+			memcpy(out + n, "'\\'", 3);
+			n += 3;
+		}
+		out[n++] = *p;
+		word = p + 1;
+	}
+	if (quoted && n < cap)
+		out[n++] = '\'';
+	if (*word || n >= cap)
+		snprintf(out, cap, "...");
+	else
+		out[n] = 0;
+	return out;
+}

@@ -6,7 +6,7 @@
  * or another white space among the controls becomes a space. This is the only place that
  * decides what may be shown: errors (err.c) and log lines (log.c) pass through it, and so does
  * what the command line prints of a file, what links say of peers (net/wire.h) and what reports
- * draw (report/text.h). */
+ * draw (report/text.h). A word of a command that is shown is written by text_word(). */
 #ifndef HS_BASE_TEXT_H
 #define HS_BASE_TEXT_H
 
@@ -26,5 +26,11 @@ size_t text_char(const char *s, size_t n, enum text_pass pass);
 size_t text_safe(char *s, size_t n, enum text_pass pass);
 /* The same for a text that ends with a NUL. */
 void text_safe_str(char *s, enum text_pass pass);
+
+/* The bytes of out[] that any word needs. */
+#define TEXT_WORD(n) (4 * (n) + 3)
+/* `word` as a POSIX shell is given it: in single quotes where it needs them. "..." when it does not
+ * fit: a part of a path could be another path. Returns out. */
+const char *text_word(const char *word, char *out, size_t cap);
 
 #endif

@@ -5,11 +5,13 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/text.h"
 #include "dev/dev.h"
 #include "ops/first.h"
 #include "peers/peer_list.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,8 +179,10 @@ static int init(struct args *o, const char *path, struct arena *a, struct err *e
 	int rc = first_write(&f, &out, e);
 	if (rc >= 0)
 		rc = save(path, &out, e);
+	char word[PATH_MAX];
 	if (rc >= 0)
-		cli_line(cli_err(), "wrote %s; next: heteroshard train %s\n", path, path);
+		cli_line(cli_err(), "wrote %s; next: heteroshard train %s\n", path,
+			 text_word(path, word, sizeof word));
 	buf_release(&devices);
 	buf_release(&out);
 	return rc;

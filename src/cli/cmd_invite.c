@@ -6,11 +6,13 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "mesh/mesh_guest.h"
 #include "mesh/mesh_part.h"
 #include "mesh/mesh_run.h"
 #include "peers/inviter.h"
 
+#include <limits.h>
 #include <openssl/crypto.h>
 #include <string.h>
 #include <time.h>
@@ -184,9 +186,11 @@ static int place_tell(struct place *p, struct err *e)
 		rc = mesh_run_apply(&p->r, e);
 	for (size_t i = 0; i < p->m.n && rc >= 0; i++) {
 		const struct mesh_fact *f = &p->r.fact[i];
+		char word[PATH_MAX];
 		if (f->failed)
 			rc = err_set(e, ERR_USAGE, "%s: %s; 'heteroshard mesh %s --apply' goes on",
-				     p->m.m[i].id, f->text, p->o->mesh);
+				     p->m.m[i].id, f->text,
+				     text_word(p->o->mesh, word, sizeof word));
 		else if (f->text[0])
 			cli_line(cli_out(), "%s: %s\n", p->m.m[i].id, f->text);
 	}

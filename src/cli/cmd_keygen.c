@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "net/keys.h"
 
 #include <errno.h>
@@ -47,7 +48,7 @@ static const struct cli_usage usage = {
 
 static int keygen(const struct args *o, const char *file, struct err *e)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], word[PATH_MAX];
 	struct key_pair k;
 	TRY(file ? key_path(file, path, sizeof path, e)
 		 : key_default_path(path, sizeof path, !o->show, e));
@@ -55,7 +56,8 @@ static int keygen(const struct args *o, const char *file, struct err *e)
 		if (access(path, F_OK) < 0 && errno == ENOENT)
 			return err_set(e, ERR_INPUT,
 				       "%s: there is no key: 'heteroshard keygen%s%s' makes one",
-				       path, file ? " " : "", file ? file : "");
+				       path, file ? " " : "",
+				       file ? text_word(file, word, sizeof word) : "");
 		TRY(key_pair_load(path, &k, e));
 	} else {
 		TRY(key_pair_generate(&k, e));

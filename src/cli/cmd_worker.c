@@ -3,7 +3,7 @@
  * `train` is on such a machine. */
 #include "cli/cli.h"
 #include "cli/run.h"
-#include "job/limits.h"
+#include "ops/limits.h"
 #include "job/network.h"
 #include "mesh/mesh_part.h"
 #include "peers/invited.h"

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "job/network.h"
 #include "peers/invited.h"
@@ -163,25 +164,25 @@ int cli_config(const char *command, enum config_need need, int npos, char **pos,
 	       struct config **c_p, struct err *e)
 {
 	const char *path = pos[0];
-	char near[PATH_MAX];
+	char near[PATH_MAX], word[PATH_MAX];
 	if (!exists(path) && strchr(path, '='))
 		return err_set(e, ERR_USAGE,
 			       "'%.100s' stands where the configuration file was expected: "
-			       "heteroshard %s CONFIG %.100s",
-			       path, command, path);
+			       "heteroshard %s CONFIG %.400s",
+			       path, command, text_word(path, word, 400));
 	if (exists(path) && is_model(path))
 		return err_set(
 			e, ERR_USAGE,
 			"%s is a model, but a configuration was expected: heteroshard %s "
 			"CONFIG base_model=%s (examples/smollm2.yaml is one, 'heteroshard help "
 			"config' explains the keys)",
-			path, command, path);
+			path, command, text_word(path, word, sizeof word));
 	if (exists(path) && (ends_with(path, ".jsonl") || ends_with(path, ".csv")))
 		return err_set(
 			e, ERR_USAGE,
 			"%s is data, but a configuration was expected: heteroshard %s CONFIG "
 			"datasets=%s (examples/smollm2.yaml is one)",
-			path, command, path);
+			path, command, text_word(path, word, sizeof word));
 	if (!exists(path))
 		return err_set(e, ERR_IO,
 			       "%s: there is no such file; a configuration was expected%s%s%s",

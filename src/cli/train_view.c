@@ -27,6 +27,7 @@
 #include "report/trace.h"
 #include "sched/sched.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -682,9 +683,11 @@ void train_view_finish(struct train_view *v, const struct train_result *r)
 		train_view_say(v, "held-out loss %.4f before, %.4f after", r->val_before,
 			       r->val_after);
 	train_view_say(v, "%s in %s", v->c->adapter == ADAPTER_NONE ? "model" : "adapter", r->dir);
+	char word[2][PATH_MAX];
 	if (v->on_experts)
 		train_view_say(v, "for PEFT: heteroshard merge %s %s OUT --adapter-only",
-			       v->c->base_model, r->dir);
+			       text_word(v->c->base_model, word[0], PATH_MAX),
+			       text_word(r->dir, word[1], PATH_MAX));
 }
 
 /* ---- a thread that redraws the display, and shows Ctrl-C before the step is over ---- */

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "file/atomic.h"
 
 #include <dirent.h>
@@ -218,7 +219,8 @@ int checkpoint_latest(const char *output_dir, struct arena *a, const char **path
 		rc = err_set(e, ERR_INPUT,
 			     "%s/checkpoints: %.64s is recorded as the newest but is missing; name "
 			     "another one: resume_from_checkpoint=%s/checkpoints/step-%06llu",
-			     output_dir, r.name, output_dir, (unsigned long long)v[n - 1].step);
+			     output_dir, r.name, text_word(output_dir, path, sizeof path),
+			     (unsigned long long)v[n - 1].step);
 	if (last)
 		rc = checkpoint_path(output_dir, last->step, path, sizeof path, e);
 	mem_free(v);

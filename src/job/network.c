@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "net/address.h"
 
 #include <errno.h>
@@ -70,11 +71,12 @@ int network_check(const struct config *c, struct err *e)
 /* The error when this machine's key file does not exist. */
 static int no_key(const struct config *c, const char *path, struct err *e)
 {
+	char word[PATH_MAX];
 	return err_set(e, ERR_USAGE,
 		       "%s: this machine has no key%s: 'heteroshard keygen%s%s' makes one; then "
 		       "write the line that it prints into the entries of this machine in %s",
 		       path, c->key_file ? " there (key_file)" : "", c->key_file ? " " : "",
-		       c->key_file ? path : "", c->path);
+		       c->key_file ? text_word(path, word, sizeof word) : "", c->path);
 }
 
 int network_keys_write(const struct network_keys *k, struct buf *out, struct err *e)

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/open.h"
+#include "base/text.h"
 #include "file/atomic.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static int make(const char *path, struct err *e)
 static int load(const char *path, char pub_p[MESH_KEY], struct err *e)
 {
 	unsigned char raw[BYTES], pub[BYTES];
-	char text[64] = "";
+	char text[64] = "", word[PATH_MAX];
 	struct stat st;
 	size_t n = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -69,7 +70,7 @@ static int load(const char *path, char pub_p[MESH_KEY], struct err *e)
 	if (st.st_mode & 077) {
 		close(fd);
 		return err_set(e, ERR_INPUT, "%s: others can read this private key: 'chmod 600 %s'",
-			       path, path);
+			       path, text_word(path, word, sizeof word));
 	}
 	ssize_t got = read(fd, text, sizeof text - 1);
 	close(fd);

@@ -49,6 +49,7 @@ static void read_fact(struct mesh_run *r, size_t i, const char *word, const char
 {
 	struct mesh *m = r->m;
 	struct mesh_fact *f = &r->fact[i];
+	char shown[300];
 	struct err e = { 0 };
 	if (!strcmp(word, "missing"))
 		fail(f, "%.60s is not there: install %s", value,
@@ -70,7 +71,8 @@ static void read_fact(struct mesh_run *r, size_t i, const char *word, const char
 		fail(f, "UDP port %.20s is in use there: choose another, as 'mesh: {port: 51821}'",
 		     value);
 	else if (!strcmp(word, "loose"))
-		fail(f, "others can read %.200s: 'chmod 600 %.200s' there", value, value);
+		fail(f, "others can read %.200s: 'chmod 600 %s' there", value,
+		     text_word(value, shown, sizeof shown));
 	else if (!strcmp(word, "family"))
 		*family |= value[0] == '6' ? MESH_IPV6 : MESH_IPV4;
 	else if (!strcmp(word, "route") && mesh_check_route(m, i, value, &e) < 0)

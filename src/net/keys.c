@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/os.h"
+#include "base/text.h"
 
 #define PUBLIC "hs1-"
 #define SECRET "hs1-secret-"
@@ -326,7 +327,7 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 		return err_prefix(e, "the secret key");
 	os_forbid_tracing(); /* before the key is in this process's memory */
 	struct stat st;
-	char text[128];
+	char text[128], word[PATH_MAX];
 	ssize_t n = -1;
 	/* Asked of the open file, so that nobody can swap it between the question and the
 	 * reading. */
@@ -337,7 +338,8 @@ int key_pair_load(const char *path, struct key_pair *k_p, struct err *e)
 	else if (st.st_mode & 077)
 		rc = err_set(e, ERR_USAGE,
 			     "%s: mode %04o lets others at the secret key; use `chmod 600 %s`",
-			     path, (unsigned)st.st_mode & 07777, path);
+			     path, (unsigned)st.st_mode & 07777,
+			     text_word(path, word, sizeof word));
 	else if ((n = read(fd, text, sizeof text - 1)) < 0)
 		rc = err_sys(e, errno, "%s: cannot read", path);
 	close(fd);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "net/keys.h"
 
 #include <grp.h>
@@ -29,7 +30,8 @@ void doctor_found(struct doctor *d, const char *check, const char *where, const 
 	snprintf(f->check, sizeof f->check, "%s", check);
 	snprintf(f->where, sizeof f->where, "%.127s", where);
 	snprintf(f->text, sizeof f->text, "%.399s", text);
-	snprintf(f->mend, sizeof f->mend, "%.499s", mend);
+	if (strlen(mend) < sizeof f->mend) /* a part of a command may be another command */
+		snprintf(f->mend, sizeof f->mend, "%s", mend);
 }
 
 static bool exists(const struct doctor *d, const char *path)
@@ -136,14 +138,14 @@ void check_access(struct doctor *d)
 
 void check_key(struct doctor *d)
 {
-	char path[PATH_MAX], text[400], mend[400];
+	char path[PATH_MAX], text[400], mend[400], word[300];
 	struct stat s;
 	struct err ignored = { 0 };
 	if (key_path(d->c ? d->c->key_file : NULL, path, sizeof path, &ignored) < 0 ||
 	    stat(path, &s) < 0 || !(s.st_mode & 077))
 		return;
 	snprintf(text, sizeof text, "%.300s: others can read this machine's private key", path);
-	snprintf(mend, sizeof mend, "chmod 600 %.300s", path);
+	snprintf(mend, sizeof mend, "chmod 600 %s", text_word(path, word, sizeof word));
 	doctor_found(d, "key", "", text, mend);
 }
 
@@ -157,7 +159,7 @@ void check_clock(struct doctor *d)
 
 void check_disk(struct doctor *d)
 {
-	char dir[PATH_MAX], text[400], mend[400];
+	char dir[PATH_MAX], text[400], mend[400], word[300];
 	const char *home = getenv("HOME"), *cache = getenv("XDG_CACHE_HOME");
 	const double limit = d->c ? d->c->cache_limit_gib * 1024 : 0;
 	const double room = limit > 0 && limit < ROOM_MIB ? limit : ROOM_MIB; /* MiB */
@@ -181,7 +183,7 @@ void check_disk(struct doctor *d)
 		return;
 	snprintf(text, sizeof text, "%.0f MiB are free for the layers in %.250s, %.0f are wanted",
 		 left, dir, room);
-	snprintf(mend, sizeof mend, "rm -rf %.300s/weights", dir);
+	snprintf(mend, sizeof mend, "rm -rf %s/weights", text_word(dir, word, sizeof word));
 	doctor_found(d, "disk", "", text, mend);
 }
 

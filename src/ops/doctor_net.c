@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "job/network.h"
 #include "job/role.h"
@@ -288,7 +289,7 @@ static void take_findings(struct doctor *d, const struct fleet_member *m, const 
 {
 	json_t *doc = NULL;
 	struct err ignored = { 0 };
-	char words[SSH_WHERE + 16], mend[500];
+	char words[SSH_WHERE + 16], mend[SSH_WHERE + 500];
 	if (json_parse_text(text, strlen(text), "doctor", &doc, &ignored) < 0)
 		return;
 	for (size_t i = 0; i < json_array_size(doc); i++) {
@@ -298,14 +299,12 @@ static void take_findings(struct doctor *d, const struct fleet_member *m, const 
 			   *how = json_string_value(json_object_get(f, "command"));
 		if (!check || !say || !how)
 			continue;
-		struct buf b = BUF_INIT;
-		ssh_quote(&b, how);
+		char word[400];
 		if (!strcmp(check, "reach")) /* it is this machine that does not answer */
 			snprintf(mend, sizeof mend, "%.400s", how);
 		else
-			snprintf(mend, sizeof mend, "ssh -t %s %.400s", ssh_words(m->w->ssh, words),
-				 b.p);
-		buf_release(&b);
+			snprintf(mend, sizeof mend, "ssh -t %s %s", ssh_words(m->w->ssh, words),
+				 text_word(how, word, sizeof word));
 		doctor_found(d, check, m->w->id, say, mend);
 	}
 	json_decref(doc);
@@ -323,7 +322,7 @@ void check_machines(struct doctor *d)
 	struct fleet f;
 	struct ssh_batch b;
 	struct err e = { 0 };
-	char mend[500], at[NET_ADDRESS];
+	char mend[500], word[300], at[NET_ADDRESS];
 	if (!d->c || fleet_open(d->c, NULL, &f, &e) < 0)
 		return;
 	f.stop = d->stop;
@@ -343,8 +342,8 @@ void check_machines(struct doctor *d)
 			char text[300];
 			snprintf(text, sizeof text, "%.120s there, and %s here",
 				 m->other[0] ? m->other : "heteroshard is not", HS_VERSION);
-			snprintf(mend, sizeof mend, "heteroshard up --install %.300s %s",
-				 d->c->path, m->w->id);
+			snprintf(mend, sizeof mend, "heteroshard up --install %s %s",
+				 text_word(d->c->path, word, sizeof word), m->w->id);
 			doctor_found(d, "machines", m->w->id, text, mend);
 		} else {
 			struct buf *s = fleet_add(&f, &b, i, 60);

@@ -54,13 +54,10 @@ int ssh_where(const char *text, char host_p[SSH_WHERE], unsigned *port_p, struct
 
 void ssh_quote(struct buf *b, const char *word)
 {
-	buf_addc(b, '\'');
-	for (const char *p = word; *p; p++)
-		if (*p == '\'')
-			buf_adds(b, "'\\''");
-		else
-			buf_addc(b, *p);
-	buf_addc(b, '\'');
+	const size_t cap = TEXT_WORD(strlen(word));
+	buf_reserve(b, cap);
+	if (!b->failed)
+		b->n += strlen(text_word(word, b->p + b->n, cap));
 }
 
 void ssh_set(struct buf *b, const char *name, const char *word)

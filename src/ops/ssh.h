@@ -59,7 +59,7 @@ int ssh_batch_run(struct ssh_batch *b, const volatile sig_atomic_t *stop, struct
 bool ssh_batch_failed(const struct ssh_batch *b, size_t k, char why[SSH_WHY]);
 void ssh_batch_close(struct ssh_batch *b);
 
-/* Appends a word as the shell reads it: in single quotes. */
+/* Appends a word as the shell reads it (base/text.h). */
 void ssh_quote(struct buf *b, const char *word);
 /* Appends a line NAME=WORD. */
 void ssh_set(struct buf *b, const char *name, const char *word);

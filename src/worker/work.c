@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "dev/dev.h"
 #include "base/os.h"
-#include "job/limits.h"
+#include "ops/limits.h"
 #include "job/network.h"
 #include "net/address.h"
 #include "worker/kept.h"

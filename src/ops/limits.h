@@ -5,8 +5,8 @@
  * `threads` says, the others equal parts of what is left, and each keeps to processors of its own.
  * Which ones: a processor is taken by a lock on a file in the folder where the user's processes
  * meet (shm_meet.h), so jobs that know nothing of each other do not take the same. */
-#ifndef HS_JOB_LIMITS_H
-#define HS_JOB_LIMITS_H
+#ifndef HS_OPS_LIMITS_H
+#define HS_OPS_LIMITS_H
 
 #include "config/config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limits.c - see limits.h. */
-#include "job/limits.h"
+#include "ops/limits.h"
 
 #include "base/err.h"
 #include "base/log.h"
