@@ -60,6 +60,7 @@ static const struct row {
 	{ "mistral-vision", "mistral-full", true },
 	{ "qwen2_5-vision", "qwen2", true },
 	{ "qwen3-vision", "qwen3", true },
+	{ "qwen3-moe-vision", "qwen3-moe-narrow", true },
 	{ "qwen3_5-vision", "qwen3_5", true },
 	{ "qwen3_5-moe-vision", "qwen3_5-moe", true },
 	{ "gemma3-new", "gemma3-new", true },

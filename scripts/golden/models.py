@@ -1008,6 +1008,12 @@ FAMILIES["seed_oss"] = dict(
         tie_word_embeddings=False,
     ),
 )
+# experts whose gate and up together are not as wide as the model: files say how they lie
+FAMILIES["qwen3-moe-narrow"] = dict(FAMILIES["qwen3-moe"], grads=False, seed=7302)
+FAMILIES["qwen3-moe-narrow"]["config"] = dict(
+    FAMILIES["qwen3-moe"]["config"], vocab_size=131, moe_intermediate_size=20, num_experts=5
+)
+del FAMILIES["qwen3-moe-narrow"]["tokenizer"]
 # a GGUF has one width for keys and values
 FAMILIES["qwen3_5-gguf"] = dict(FAMILIES["qwen3_5"], grads=False)
 FAMILIES["qwen3_5-gguf"]["config"] = dict(

@@ -77,6 +77,14 @@ FOLDERS = (
         | dict(vision_start_token_id=122, vision_end_token_id=123),
     ),
     (
+        "qwen3-moe-vision",
+        "qwen3-moe-narrow",
+        "qwen3_vl_moe",
+        transformers.Qwen3VLMoeForConditionalGeneration,
+        dict(vision_config=QWEN, image_token_id=120, video_token_id=121)
+        | dict(vision_start_token_id=122, vision_end_token_id=123),
+    ),
+    (
         "qwen3_5-vision",
         "qwen3_5",
         "qwen3_5",
@@ -94,6 +102,23 @@ FOLDERS = (
     ),
 )
 OF_TEXT = ("architectures", "torch_dtype", "dtype", "bos_token_id", "eos_token_id")
+WINDOW = ("use_sliding_window", "sliding_window", "max_window_layers")
+
+
+def joined(weights, config):
+    """The experts of a layer in one tensor: in layer 0 by columns, as in files of the hub, in the
+    others by rows, as transformers 5 writes them."""
+    out = {k: v for k, v in weights.items() if ".mlp.experts." not in k}
+    for i in range(config["num_hidden_layers"]):
+        before = f"model.layers.{i}.mlp.experts."
+        each = {}
+        for k in ("gate_proj", "up_proj", "down_proj"):
+            all_of = [weights[f"{before}{x}.{k}.weight"] for x in range(config["num_experts"])]
+            each[k] = torch.stack(all_of)
+        gate_up = torch.cat([each["gate_proj"], each["up_proj"]], 1)
+        for k, v in (("gate_up_proj", gate_up), ("down_proj", each["down_proj"])):
+            out[before + k] = v if i else v.transpose(1, 2).contiguous()
+    return out
 
 
 def main():
@@ -109,9 +134,15 @@ def main():
         qwen = kind.startswith("qwen3")
         if qwen:  # names as transformers 5 has them
             text["model_type"] = kind + "_text"
-            sections = [4, 3, 3] if kind == "qwen3_vl" else [2, 1, 1]
-            text["rope_parameters"] |= dict(mrope_section=sections, mrope_interleaved=True)
+            sections = dict(qwen3_vl=[4, 3, 3], qwen3_vl_moe=[4, 2, 2]).get(kind, [2, 1, 1])
+            key = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
+            text[key] = text.get(key) or {}
+            text[key] |= dict(mrope_section=sections, mrope_interleaved=True)
             more = dict(more, tie_word_embeddings=tied)
+        if kind == "qwen3_vl_moe":
+            weights = joined(weights, text)
+            text["rope_scaling"]["rope_type"] = "default"  # beside rope_theta, as on the hub
+            text = {k: v for k, v in text.items() if k not in WINDOW}
         if kind == "qwen2_5_vl":  # as on the hub
             text["rope_scaling"] = dict(type="mrope", mrope_section=[2, 2, 2])
             config |= text | dict(model_type=kind) | more

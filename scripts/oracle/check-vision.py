@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3 and 4, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (dense, with
-experts) a small random model is made and saved by transformers. A run's adapter (that of experts
-as `merge --adapter-only` writes it) must load into the whole model by PEFT, in the language model
-only, and change its logits as `heteroshard merge` changes those of the language model alone; an
-adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
+For Gemma 3 and 4, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (both dense and
+with experts) a small random model is made and saved by transformers. A run's adapter (that of
+experts as `merge --adapter-only` writes it) must load into the whole model by PEFT, in the language
+model only, and change its logits as `heteroshard merge` changes those of the language model alone;
+an adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
 peft; the tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
@@ -96,6 +96,22 @@ def qwen():
     return transformers.Qwen3VLForConditionalGeneration, c
 
 
+def qwen_moe():
+    rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[4, 2, 2])
+    text = dict(TEXT, model_type="qwen3_vl_moe_text", num_experts=5, num_experts_per_tok=2)
+    c = transformers.Qwen3VLMoeConfig(
+        text_config=dict(text, moe_intermediate_size=20, rope_parameters=rope),
+        vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2)
+        | dict(patch_size=4, out_hidden_size=48, num_position_embeddings=4)
+        | dict(deepstack_visual_indexes=[0]),
+        image_token_id=268,
+        video_token_id=269,
+        vision_start_token_id=270,
+        vision_end_token_id=271,
+    )
+    return transformers.Qwen3VLMoeForConditionalGeneration, c
+
+
 def qwen2():
     rope = dict(rope_type="default", rope_theta=1e6, mrope_section=[2, 2, 2])
     c = transformers.Qwen2_5_VLConfig(
@@ -139,7 +155,7 @@ def qwen35_moe():
     return qwen35(True)
 
 
-MODELS = (gemma, gemma4, mistral, ministral, qwen2, qwen, qwen35, qwen35_moe)
+MODELS = (gemma, gemma4, mistral, ministral, qwen2, qwen, qwen_moe, qwen35, qwen35_moe)
 
 
 def logits(model):
@@ -181,7 +197,7 @@ def main():
                 f.write(f"base_model: {base}\ndatasets: {d}/data.jsonl\noutput_dir: {run}\n")
             subprocess.run([program, "train", "-q", d + "/run.yaml"] + keys, check=True)
             mine = run
-            if make == qwen35_moe:
+            if make in (qwen_moe, qwen35_moe):
                 mine = d + "/joined"
                 join = [program, "merge", "-q", base, run, mine, "--adapter-only"]
                 subprocess.run(join, check=True, stdout=subprocess.DEVNULL)

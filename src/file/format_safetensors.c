@@ -372,7 +372,7 @@ static int count_parts(const struct model_file *f, const struct st_tensor *st, s
 	const struct folder *fo = f->priv;
 	int parts = 0;
 	int64_t experts, shape[2];
-	const enum fused_kind k = fused_find(model_type(f), st->name, &parts);
+	const enum fused_kind k = fused_find(f->config, st->name, st->ndim, st->shape, &parts);
 	*n_p = k == FUSED_NOT;
 	if (k == FUSED_NOT || k == FUSED_SCALES)
 		return 0;
@@ -408,7 +408,7 @@ static int add_fused(struct model_file *f, const struct found *fd, const char *s
 	int parts;
 	int64_t experts, shape[2];
 	const struct st_tensor *st = fd->st;
-	const enum fused_kind k = fused_find(model_type(f), st->name, &parts);
+	const enum fused_kind k = fused_find(f->config, st->name, st->ndim, st->shape, &parts);
 	struct entry en = { .st = st, .file = fd->shard->st };
 	if (k == FUSED_SCALES)
 		return 0;
@@ -435,7 +435,13 @@ static int add_fused(struct model_file *f, const struct found *fd, const char *s
 		if (k == FUSED_ROWS)
 			en.data = (const char *)st->data + (uint64_t)x * t->bytes;
 		else
-			en.fused = (struct fused){ k, x / parts, x % parts, parts };
+			en.fused = (struct fused){
+				.kind = k,
+				.expert = x / parts,
+				.first = x % parts * (k == FUSED_HALVES ? shape[0] : 1),
+				.step = k == FUSED_HALVES ? 1 : parts,
+				.wide = shape[0] * parts,
+			};
 		fo->entry[f->count++] = en;
 	}
 	return 0;
@@ -446,14 +452,14 @@ static void read_fused(const struct entry *en, const struct model_tensor *t, int
 		       int64_t rows, float *dst)
 {
 	const struct fused *u = &en->fused;
-	const int64_t columns = t->ndim == 2 ? t->shape[1] : 1, wide = t->shape[0] * u->step;
+	const int64_t columns = t->ndim == 2 ? t->shape[1] : 1;
 	const size_t size = dtype_size(en->st->dtype);
 	const uint8_t *data = en->st->data;
 	if (u->kind == FUSED_BLOCKS) {
 		const uint8_t *scales = en->scales->data;
 		for (int64_t r = row0; r < row0 + rows; r++, dst += columns) {
-			const int64_t at =
-				(u->expert * wide + u->first + r * u->step) * (columns / MX_BLOCK);
+			const int64_t at = (u->expert * u->wide + u->first + r * u->step) *
+					   (columns / MX_BLOCK);
 			mx_expand(data + at * MX_BYTES, scales + at, dst, (uint64_t)columns);
 		}
 		return;
@@ -462,12 +468,13 @@ static void read_fused(const struct entry *en, const struct model_tensor *t, int
 		for (int64_t r = 0, n; r < rows; r += n) {
 			float v[256];
 			const int64_t most = 256 / u->step,
-				      at = (u->expert * columns + c) * wide + (row0 + r) * u->step;
+				      at = (u->expert * columns + c) * u->wide + u->first +
+					   (row0 + r) * u->step;
 			n = rows - r < most ? rows - r : most;
 			model_plain_to_f32(en->st->dtype, data + (size_t)at * size, v,
-					   (uint64_t)(n * u->step));
+					   (uint64_t)((n - 1) * u->step + 1));
 			for (int64_t i = 0; i < n; i++)
-				dst[(r + i) * columns + c] = v[i * u->step + u->first];
+				dst[(r + i) * columns + c] = v[i * u->step];
 		}
 }
 
@@ -511,7 +518,8 @@ static int make_tensors(struct model_file *f, struct err *e)
 		TRY(shown_name(f, fd->st->name, &shown, e));
 		if (fd->part || !shown)
 			continue;
-		if (fused_find(model_type(f), fd->st->name, &parts) != FUSED_NOT) {
+		if (fused_find(f->config, fd->st->name, fd->st->ndim, fd->st->shape, &parts) !=
+		    FUSED_NOT) {
 			TRY(add_fused(f, fd, shown, e));
 			continue;
 		}
@@ -675,7 +683,7 @@ static int folder_nf4(struct model_file *f, const struct model_tensor *t, struct
 	const struct fused *u = &en->fused;
 	if (u->kind) {
 		const uint64_t each = (uint64_t)(t->shape[1] / MX_BLOCK),
-			       at = (uint64_t)(u->expert * t->shape[0] * u->step + u->first) * each,
+			       at = (uint64_t)(u->expert * u->wide + u->first) * each,
 			       step = each * (uint64_t)u->step;
 		return mx_view((const uint8_t *)en->st->data + at * MX_BYTES, step * MX_BYTES,
 			       (const uint8_t *)en->scales->data + at, step, t->shape[0],

@@ -3,6 +3,7 @@
 #include "file/fused.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -27,18 +28,25 @@ static const struct {
 
 bool fused_is_oss(const char *model_type) { return model_type && !strcmp(model_type, "gpt_oss"); }
 
-enum fused_kind fused_find(const char *model_type, const char *name, int *parts_p)
+enum fused_kind fused_find(const json_t *config, const char *name, int ndim, const int64_t *dim,
+			   int *parts_p)
 {
-	const bool by_rows = model_type && !strcmp(model_type, "qwen3_5_moe_text");
+	const char *type = json_string_value(json_object_get(config, "model_type"));
+	const json_int_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
+	const bool by_rows = type && !strcmp(type, "qwen3_5_moe_text"), oss = fused_is_oss(type),
+		   by_either = type && !strcmp(type, "qwen3_moe");
 	const size_t n = strlen(name);
-	for (size_t i = 0; i < ARRAY_LEN(rows) && (by_rows || fused_is_oss(model_type)); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(rows) && (by_rows || by_either || oss); i++) {
 		const size_t k = strlen(rows[i].tail);
-		if (n > k && !strcmp(name + n - k, rows[i].tail)) {
-			*parts_p = rows[i].parts;
-			return !by_rows                      ? rows[i].kind
-			       : rows[i].kind == FUSED_PLAIN ? FUSED_ROWS
-							     : FUSED_NOT;
-		}
+		if (n <= k || strcmp(name + n - k, rows[i].tail) != 0)
+			continue;
+		*parts_p = rows[i].parts;
+		if (oss)
+			return rows[i].kind;
+		if (rows[i].kind != FUSED_PLAIN)
+			return FUSED_NOT;
+		return by_rows || ndim != 3 || dim[rows[i].parts] == hidden ? FUSED_ROWS
+									    : FUSED_HALVES;
 	}
 	return FUSED_NOT;
 }
@@ -59,15 +67,16 @@ void fused_name(const char *name, int64_t expert, int part, char *out, size_t ro
 int fused_shape(const char *where, const char *name, enum fused_kind k, int parts, int ndim,
 		const int64_t *dim, int64_t *experts_p, int64_t shape_p[2], struct err *e)
 {
-	const int want = k == FUSED_BIAS ? 2 : k == FUSED_PLAIN || k == FUSED_ROWS ? 3 : 4;
+	const bool columns = k == FUSED_PLAIN || k == FUSED_HALVES;
+	const int want = k == FUSED_BIAS ? 2 : columns || k == FUSED_ROWS ? 3 : 4;
 	bool ok = ndim == want && dim[0] > 0;
 	for (int i = 0; ok && i < ndim; i++)
 		ok = dim[i] > 0;
-	const int64_t out = ok ? k == FUSED_PLAIN ? dim[2] : dim[1] : 0,
-		      in = !ok || k == FUSED_BIAS ? 1
-			   : k == FUSED_PLAIN     ? dim[1]
-			   : k == FUSED_ROWS      ? dim[2]
-						  : dim[2] * MX_BLOCK;
+	const int64_t out = ok ? columns ? dim[2] : dim[1] : 0, in = !ok || k == FUSED_BIAS ? 1
+								     : columns              ? dim[1]
+								     : k == FUSED_ROWS
+									     ? dim[2]
+									     : dim[2] * MX_BLOCK;
 	if (!ok || out % parts || (k == FUSED_BLOCKS && dim[3] != MX_BYTES))
 		return err_set(e, ERR_INPUT,
 			       "%s: the tensor '%s' has %d dimensions, or sizes that are not those "

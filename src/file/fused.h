@@ -6,7 +6,9 @@
  * Of gpt-oss it is `mlp.experts.gate_up_proj` [E, in, out] or in MXFP4 `..._blocks` [E, out, in/32,
  * 16] and `..._scales` [E, out, in/32], gate and up row by row. Of Qwen3.5 it is [E, out, in], the
  * rows of gate before those of up: one matrix after the other; a folder may have a tensor for each
- * expert too, which transformers writes.
+ * expert too, which transformers writes. Of Qwen3-VL with experts it is [E, in, out] in files of
+ * the hub, [E, out, in] in those that transformers 5 writes, with gate before up in both; the sizes
+ * say which, and where both are possible it is [E, out, in], as transformers reads it.
  *
  * MXFP4 (Open Compute Project, OCP Microscaling Formats 1.0, 2023): numbers of 4 bits (E2M1) in
  * blocks of 32 along a row with a scale of 8 bits, a power of two. That is what a matrix in 4 bits
@@ -17,21 +19,35 @@
 
 #include "file/model_file.h"
 
+#include <jansson.h>
+
 struct err;
 
-/* FUSED_PLAIN: by columns, as gpt-oss has it; FUSED_ROWS: matrices, as Qwen3.5 has it */
-enum fused_kind { FUSED_NOT, FUSED_PLAIN, FUSED_BIAS, FUSED_BLOCKS, FUSED_SCALES, FUSED_ROWS };
+/* FUSED_PLAIN: by columns, as gpt-oss has it; FUSED_HALVES: by columns, gate before up; FUSED_ROWS:
+ * matrices, as Qwen3.5 has it */
+enum fused_kind {
+	FUSED_NOT,
+	FUSED_PLAIN,
+	FUSED_HALVES,
+	FUSED_BIAS,
+	FUSED_BLOCKS,
+	FUSED_SCALES,
+	FUSED_ROWS
+};
 enum { MX_BLOCK = 32, MX_BYTES = 16 };
 
-/* Which rows of the experts' tensor are one module of one expert: first, first + step, ... */
+/* Which rows of the experts' tensor are one module of one expert: first, first + step, ... of the
+ * `wide` rows that each expert has there. */
 struct fused {
 	enum fused_kind kind;
-	int64_t expert, first, step;
+	int64_t expert, first, step, wide;
 };
 
 bool fused_is_oss(const char *model_type);
-/* What a tensor of the folder holds; parts_p: 2 of gate and up, 1 of down. */
-enum fused_kind fused_find(const char *model_type, const char *name, int *parts_p);
+/* What a tensor of the folder with this config.json and with these dimensions holds; parts_p: 2 of
+ * gate and up, 1 of down. */
+enum fused_kind fused_find(const json_t *config, const char *name, int ndim, const int64_t *dim,
+			   int *parts_p);
 /* "model.layers.3.mlp.experts.5.up_proj.weight" from the tensor's own name; part 0: gate or down,
  * 1: up. */
 void fused_name(const char *name, int64_t expert, int part, char *out, size_t room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text_part.c - see text_part.h. Sources: transformers 5.24, models/gemma3, gemma4, mistral3,
- * qwen2_vl, qwen2_5_vl and qwen3_vl (configuration_*.py, defaults), conversion_mapping.py
- * (names). */
+ * qwen2_vl, qwen2_5_vl, qwen3_vl and qwen3_vl_moe (configuration_*.py, defaults),
+ * conversion_mapping.py (names). */
 #include "file/text_part.h"
 
 #include "base/err.h"
@@ -68,6 +68,14 @@ static const struct model {
 	  .as = "qwen3",
 	  .architecture = "Qwen3ForCausalLM",
 	  .defaults = "{\"head_dim\": 128, \"rope_theta\": 500000}" },
+	{ .whole = "qwen3_vl_moe",
+	  .text = "qwen3_vl_moe_text",
+	  .as = "qwen3_moe",
+	  .architecture = "Qwen3MoeForCausalLM",
+	  .defaults = "{\"num_hidden_layers\": 24, \"num_attention_heads\": 16, "
+		      "\"num_key_value_heads\": 16, \"max_position_embeddings\": 128000, "
+		      "\"moe_intermediate_size\": 1408, \"num_experts_per_tok\": 4, "
+		      "\"norm_topk_prob\": true, \"rope_theta\": 500000}" },
 	{ .whole = "qwen3_5",
 	  .text = "qwen3_5_text",
 	  .as = "qwen3_5_text",
