@@ -510,6 +510,26 @@ static void a_slow_neighbour_is_waited_for(void **state)
 	tiny_remove(&s.t);
 }
 
+/* Before it asks for its workers the coordinator makes the first adapters, which may take longer
+ * than join_timeout. */
+static void a_preparation_is_waited_for(void **state)
+{
+	(void)state;
+	struct site s;
+	site_make(&s);
+	site_configuration(&s, "two", 2, "peft_init_lora_weights: loftq\nadapter: qlora\n");
+	struct process a, b, p;
+	a = site_start(&s, "worker", "--worker", "a", "two.yaml", "join_timeout=1", NULL);
+	b = site_start(&s, "worker", "--worker", "b", "two.yaml", "join_timeout=1", NULL);
+	until(&a, "asks for: waiting on");
+	until(&b, "asks for: waiting on");
+	p = site_start(&s, "train", "two.yaml", "max_steps=2", NULL);
+	must_succeed(&p);
+	must_succeed(&a);
+	must_succeed(&b);
+	tiny_remove(&s.t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -517,6 +537,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_bits_of_one_process),
 		cmocka_unit_test(plans_by_itself),
+		cmocka_unit_test(a_preparation_is_waited_for),
 		cmocka_unit_test(a_worker_without_the_model),
 		cmocka_unit_test(what_goes_wrong_is_one_line),
 		cmocka_unit_test(a_start_that_failed_is_repeated),

@@ -25,7 +25,7 @@
 #include "proto/protocol.h"
 #include "support/ok.h"
 #include "support/serving.h"
-#include "worker/ways.h"
+#include "proto/ways.h"
 
 enum who { C, A, B, STRANGER, WHO };
 static struct err err;

@@ -283,7 +283,7 @@ int links_speaker(const struct link_ends *s, const struct link_table *t, int m, 
 	return -1;
 }
 
-/* "OWN;HOST:PORT#SIGNATURE" (worker/ways.h): from one address of a machine to one that worker `to`
+/* "OWN;HOST:PORT#SIGNATURE" (proto/ways.h): from one address of a machine to one that worker `to`
  * listed in its WELCOME. */
 static void dial_text(const struct welcome *to, const char *own, const char *there,
 		      char out[NET_ADDRESS])

@@ -66,7 +66,7 @@ int links_relay(struct link_table *t, int a, int b, struct err *e);
 bool links_choose(const struct link_ends *s, struct link_table *t, size_t first, uint64_t message);
 /* The first worker of machine `m` that is not `not_this`; -1: none. */
 int links_speaker(const struct link_ends *s, const struct link_table *t, int m, int not_this);
-/* The address of a row, as a worker checks it (worker/ways.h). */
+/* The address of a row, as a worker checks it (proto/ways.h). */
 void links_dial_text(const struct link_ends *s, const struct link_row *r, char out[NET_ADDRESS]);
 /* An address of an invited worker, signed by it: one in the mesh, else the one it connected from
  * (`from`), else the first that it names; "" when it names none. */

@@ -40,18 +40,17 @@ static int sum(struct tape *t, const struct tape_node *n, struct err *e)
 	struct dev_ref rows, unused;
 	TRY(dmem_take(t->scratch, tensor_bytes(x), &rows, e));
 	TRY(dmem_take(t->scratch, tensor_bytes(x), &unused, e));
-	const union dev_arg a[] = { { .b = rows },  { .b = unused },      { .b = n->y->grad->at },
-				    { .b = x->at }, { .b = x->at },       { .b = r->place },
-				    { .i = r->n * r->k }, { .i = 1 },     { .i = 1 } };
+	const union dev_arg a[] = { { .b = rows },        { .b = unused }, { .b = n->y->grad->at },
+				    { .b = x->at },       { .b = x->at },  { .b = r->place },
+				    { .i = r->n * r->k }, { .i = 1 },      { .i = 1 } };
 	TRY(dev_launch(t->dev, K_combine_bwd, DT_F32, a, e));
 	for (int64_t i = 0; i < r->experts; i++) {
 		const int64_t first = r->first[i];
-		const union dev_arg of[] = {
-			{ .b = DEV_REF(p->grad, (size_t)i * 4) },
-			{ .b = DEV_REF(rows.buf, rows.off + (size_t)first * 4) },
-			{ .i = r->first[i + 1] - first },
-			{ .i = 1 }
-		};
+		const union dev_arg of[] = { { .b = DEV_REF(p->grad, (size_t)i * 4) },
+					     { .b = DEV_REF(rows.buf,
+							    rows.off + (size_t)first * 4) },
+					     { .i = r->first[i + 1] - first },
+					     { .i = 1 } };
 		if (r->first[i + 1] > first)
 			TRY(dev_launch(t->dev, K_colsum, DT_F32, of, e));
 	}

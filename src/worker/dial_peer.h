@@ -3,7 +3,7 @@
 #ifndef HS_WORKER_DIAL_PEER_H
 #define HS_WORKER_DIAL_PEER_H
 
-#include "worker/ways.h"
+#include "proto/ways.h"
 
 struct dial_peer {
 	struct net *net;

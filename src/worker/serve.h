@@ -9,7 +9,7 @@
 
 #include "model/source.h"
 #include "net/net.h"
-#include "worker/ways.h"
+#include "proto/ways.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -73,6 +73,10 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 	return 0;
 }
 
+/* Seconds to wait for a coordinator that makes adapters of the weights first
+ * (peft_init_lora_weights). */
+static const double preparing_wait = 864000;
+
 /* Jobs until one ends otherwise than by the loss of the coordinator: that one may dial again, also
  * when it was started anew. One that was started by its coordinator ends with it, which is
  * ERR_CANCELLED: the coordinator says why, on the same terminal. */
@@ -83,6 +87,14 @@ static int serve_on(const struct config *c, struct serve *s, struct err *e)
 	s->joined_p = &joined;
 	s->kept = &kept;
 	int rc = worker_serve(s, e);
+	if (rc == ERR_NET && !joined && c->peft_init_lora_weights && !os_die_with_parent()) {
+		log_warn("worker '%s': %s It may still make the adapters that "
+			 "peft_init_lora_weights asks for: waiting on",
+			 s->id, e->msg);
+		err_clear(e);
+		s->coordinator_timeout = preparing_wait;
+		rc = worker_serve(s, e);
+	}
 	while (rc == ERR_NET && joined && c->coordinator_timeout > 0 && !(s->stop && *s->stop) &&
 	       !os_die_with_parent()) {
 		log_warn("worker '%s': %s; waiting up to %g s for the coordinator "

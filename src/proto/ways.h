@@ -5,8 +5,8 @@
  * follows only to addresses that its own configuration gives for that machine, and to those that
  * the machine has signed with its key as its own (WELCOME): else a coordinator could use its
  * workers to try any address of their networks. */
-#ifndef HS_WORKER_WAYS_H
-#define HS_WORKER_WAYS_H
+#ifndef HS_PROTO_WAYS_H
+#define HS_PROTO_WAYS_H
 
 #include "net/net.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ways.c - see ways.h. */
-#include "worker/ways.h"
+#include "proto/ways.h"
 
 #include "base/err.h"
 #include "net/address.h"
