@@ -132,12 +132,12 @@ static int draw(const struct mesh *m, const struct mesh_way *way, struct err *e)
 	int rc = text && label ? 0 : err_nomem(e, m->n * m->n * sizeof *text, "the picture");
 	for (size_t i = 0; i < m->n * m->n && rc >= 0; i++) {
 		const struct mesh_way *w = &way[i];
-		snprintf(text[i], sizeof *text,
-			 w->rate > 0 ? "%.1f ms, %.0f MB/s"
-			 : w->works  ? "%.1f ms"
-			 : w->asked  ? "does not work"
-				     : "",
-			 w->ms, w->rate);
+		if (w->rate > 0)
+			snprintf(text[i], sizeof *text, "%.1f ms, %.0f MB/s", w->ms, w->rate);
+		else if (w->works)
+			snprintf(text[i], sizeof *text, "%.1f ms", w->ms);
+		else if (w->asked)
+			snprintf(text[i], sizeof *text, "does not work");
 		label[i] = text[i];
 	}
 	if (rc >= 0) {

@@ -152,7 +152,9 @@ static int run_inside(hs_io *io, size_t words, char **argv, struct arena *a, int
 		cli_go_inside(NULL);
 		log_set_least(least);
 	}
-	const bool lost = (in.out && fclose(in.out)) | (in.err && fclose(in.err));
+	bool lost = in.out && fclose(in.out);
+	if (in.err && fclose(in.err))
+		lost = true;
 	if (!open)
 		return err_nomem(e, sizeof in, "a command");
 	*e = in.failed;

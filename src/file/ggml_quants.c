@@ -81,7 +81,8 @@ static bool block_affine(const float *x, uint8_t *p, int most)
 	for (int j = 0; j < 32; j++)
 		q[j] = level((x[j] - lo) * id + 0.5f, most);
 	store_levels(p + 4, q, most == 31);
-	return store_scale(p, d, &back) & store_scale(p + 2, lo, &back);
+	const bool fits = store_scale(p, d, &back);
+	return store_scale(p + 2, lo, &back) && fits;
 }
 
 static bool block_q4_0(const float *x, uint8_t *p) { return block_symmetric(x, p, 8); }

@@ -114,8 +114,8 @@ int probe_ways_read(const struct frame *f, uint32_t n, struct probe_way *v, stru
 		v[i] = (struct probe_way){ .reached = wire_get_u8(&r) != 0 };
 		wire_get_str(&r, v[i].why, sizeof v[i].why);
 		v[i].latency = wire_get_f64(&r);
-		good &= get_rates(&r, v[i].out) & get_rates(&r, v[i].in) &
-			(v[i].latency >= 0 && v[i].latency < 1e4);
+		good = get_rates(&r, v[i].out) && get_rates(&r, v[i].in) && v[i].latency >= 0 &&
+		       v[i].latency < 1e4;
 		good &= !v[i].reached ||
 			(v[i].latency > 0 && v[i].out[0].rounds && v[i].in[0].rounds);
 	}
