@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_worker_plan.c - PLANs with invalid groups: a worker that gets one says in one line what is
- * wrong with it, and ends. */
+ * wrong with it, and ends. And the first inputs of the fuzzers of PLAN and PROFILE are still read:
+ * where a field was added and tests/fuzz/make_seeds.py does not write it, no input would get behind
+ * that field. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,10 +12,13 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "fuzz/small.h"
 #include "net/frame.h"
 #include "net/net.h"
+#include "proto/measure_wire.h"
+#include "support/scratch.h"
 #include "worker/worker.h"
 
 enum { JOB = 7, MEMBERS = 4, PATIENCE = 60 };
@@ -192,9 +197,45 @@ static void a_group_that_is_one(void **state)
 	buf_release(&out);
 }
 
+/* A seed without its first byte, which says what it is. */
+static const unsigned char *seed(const char *name, struct buf *b)
+{
+	buf_reset(b);
+	OK(buf_read_file(b, repository("tests/fuzz/seeds/%s", name), 1 << 20, &err));
+	assert_true(b->n > 1);
+	return (const unsigned char *)b->p + 1;
+}
+
+static void seeds_are_read(void **state)
+{
+	static const char *const plans[] = { "plan",         "plan-group",
+					     "plan-tied",    "plan-shared-group",
+					     "plan-experts", "plan-prefer" };
+	static struct plan_message p;
+	static struct measure_request q;
+	static struct measure_result r;
+	struct buf b = BUF_INIT;
+	char name[64];
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(plans); i++) {
+		snprintf(name, sizeof name, "protocol/gen-%s", plans[i]);
+		const unsigned char *payload = seed(name, &b);
+		if (plan_message_read(payload, b.n - 1, &p, &err) < 0)
+			fail_msg("%s: %s: is tests/fuzz/make_seeds.py as it should be, and run?",
+				 name, err.msg);
+		plan_message_release(&p);
+	}
+	const unsigned char *payload = seed("measure/gen-request-read", &b);
+	OK(measure_request_read(payload, b.n - 1, &q, &err));
+	payload = seed("measure/gen-result-read", &b);
+	OK(measure_result_read(payload, b.n - 1, &r, &err));
+	buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(groups_that_are_none),
-					    cmocka_unit_test(a_group_that_is_one) };
+					    cmocka_unit_test(a_group_that_is_one),
+					    cmocka_unit_test(seeds_are_read) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,12 +68,31 @@ static void check_batches(const struct dataset *d, int64_t sequence_len, bool pa
 /* Ways in which a configuration describes the file. */
 enum { PLAIN, RENAMED, FORMATTED, COMMAS, TABS, PARTS };
 
-static void describe(struct dataset_source *src, unsigned form)
+/* Kind number `kind`: a key of another one that is renamed would have to be in every record. */
+static bool has_key(unsigned kind, int field)
 {
-	static const char *const keys[FIELD_COUNT] = { "q", "i", "a", "s", "m", "o", "t",
-						       "p", "y", "n", "w", "l", "r", "c" };
+	const bool turns = field >= FIELD_ROLE;
+	switch (kind) {
+	case 1: /* messages, ShareGPT */
+	case 2:
+		return field == FIELD_MESSAGES || field == FIELD_TOOLS || turns;
+	case 3: /* alpaca */
+		return field <= FIELD_SYSTEM;
+	case 4: /* completion */
+		return field == FIELD_PROMPT || field == FIELD_COMPLETION || turns;
+	case 5:
+		return field == FIELD_TEXT;
+	default:
+		return turns;
+	}
+}
+
+static void describe(struct dataset_source *src, unsigned form, unsigned kind)
+{
+	static const char *const keys[FIELD_COUNT] = { "q", "i", "a", "s", "m", "o", "t", "p",
+						       "y", "n", "w", "l", "r", "c", "d" };
 	for (int i = 0; form == RENAMED && i < FIELD_COUNT; i++)
-		src->field[i] = keys[i];
+		src->field[i] = has_key(kind, i) ? keys[i] : NULL;
 	if (form == FORMATTED) {
 		src->format = "{system}: {instruction} {input} {";
 		src->system_format = "<{system}>";
@@ -112,11 +131,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	const unsigned form = prefer ? PLAIN : (choice >> 3) / 6;
 	char table[64];
 	struct dataset_source src = { .path = path, .type = kind[(choice >> 3) % 6] };
-	describe(&src, form);
+	describe(&src, form, (choice >> 3) % 6);
 	if (prefer) {
 		o = (struct dataset_options){ .tok = &tok, .chat = &chat[0], .sequence_len = 40 };
 		o.prefer = choice & 2 ? PREFER_SINGLE : PREFER_PAIRS;
 		src.type = preference[(choice & 1) + (choice & 4) / 2];
+		if ((choice & 5) == 5) { /* of passthrough.default */
+			src.prompt_format = "{system}: {prompt} ";
+			if (choice & 2) {
+				src.completion_format = "{completion}.";
+			} else {
+				src.chosen_format = "{chosen}.";
+				src.rejected_format = "{rejected} {prompt}";
+			}
+		}
 	}
 	if (form == COMMAS || form == TABS) {
 		snprintf(table, sizeof table, "/dev/shm/hs-fuzz-%d.%s", (int)getpid(),

@@ -122,7 +122,13 @@ CONFIG = (
 )
 
 
-LINEAR = 25  # LIN_COUNT of model/model.h
+def source(path):
+    with open(os.path.join(HERE, "..", "..", "..", "src", path)) as f:
+        return f.read()
+
+
+# LIN_COUNT of model/model.h: names at the beginning of a line before it
+LINEAR = len(re.findall(r"^\tLIN_(?!COUNT)\w+,", source("model/model.h"), re.M))
 
 
 def work(act=0, rank=2, dropout=0.0, optimizer="adamw", train_all=0, rate=1.0, noise=0.0, rl=""):
@@ -318,8 +324,7 @@ def stepped(**o):
 
 def spoken():
     """HELLO_PROTOCOL of this program."""
-    with open(os.path.join(HERE, "..", "..", "..", "src", "proto", "hello.h")) as f:
-        return int(re.search(r"HELLO_PROTOCOL = (\d+)", f.read()).group(1))
+    return int(re.search(r"HELLO_PROTOCOL = (\d+)", source("proto/hello.h")).group(1))
 
 
 def hello(**o):
@@ -1075,16 +1080,72 @@ def plan_files():
     yield "passes-of-members", two % own
     yield "passes-of-members-and-job", two % own + " "
     dealt = '{"stages":[{"layers":[0,6],"homes":%s,"experts":%s,"devices":['
-    dealt += '{"id":"a","microbatch":1,"microbatches":8},{"id":"b","microbatch":1}]}]'
+    dealt += '{"id":"a","microbatch":1,"microbatches":8},'
+    dealt += '{"id":"b","microbatch":1,"microbatches":0}]}]'
     dealt += ',"schedule":"%s","microbatch":1,"microbatches":8}'
     for k, v in enumerate(("[0,0,1,1]", "[1,1,1,1]", "[0,0,0,0]", "[0,1,2,1]", "[0,1]", "[]", "7")):
         yield "experts-%d" % k, dealt % (1, v, "zebra")
     for k, v in enumerate((0, 2, 3, '"x"')):
         yield "experts-homes-%d" % k, dealt % (v, "[0,0,1,1]", "zebra")
+    yield "experts-of-layers", dealt % (1, [[0, 0, 1, 1]] * 6, "zebra")
+    yield "experts-of-unlike-layers", dealt % (1, [[0, 0, 1, 1], [1, 1, 1, 0]] * 3, "zebra")
+    yield "experts-of-few-layers", dealt % (1, [[0, 0, 1, 1]], "zebra")
+    yield "experts-behind", dealt.replace('"microbatches":0', '"microbatches":1') % (
+        1, "[0,0,1,1]", "zebra")  # fmt: skip
+    yield "offload", one % ',"offload":3'
+    yield "reduce", two % (*own[:2], ',"reduce":"ring"')
+    yield "reduce-unknown", two % (*own[:2], ',"reduce":"none such"')
     yield "experts-gpipe", dealt % (1, "[0,1,1,1]", "gpipe")
     yield "experts-1f1b", dealt % (1, "[0,1,1,1]", "1f1b")
     yield "members", two % ("", "", "")
     yield "members-microbatches", two % (',"microbatches":3', ',"microbatches":5', "")
+
+
+# ---- profiles ----
+
+
+def profile(device=None, model=None, link=None, **more):
+    """A mixture of 2 layers on two devices that is small enough for every planner."""
+    curve = {"linear": [1, 0.5], "residual": 0.1}
+    one = {
+        "id": "a", "host": "x", "memory_gib": 8, "cores": "0-1,4", "processors": 2, "watts": 90,
+        "on_host": True, "estimated": True, "host_memory_gib": 4, "host_update_s": 0.1,
+        "rounding": 0.01, "forward_ms": curve, "backward_ms": {"table": [1, 2]},
+        "experts_forward_ms": curve, "experts_backward_ms": curve,
+        "measured": {"driver": "d", "units": 2, "threads": 2, "residual": 0.1, "samples": []},
+        **(device or {}),
+    }  # fmt: skip
+    two = {"id": "b", "host": "y", "memory_gib": 8, "forward_ms": curve, "backward_ms": curve,
+           "experts_forward_ms": curve, "experts_backward_ms": curve}  # fmt: skip
+    doc = {
+        "version": 1, "sequence_len": 8, "global_batch": 2, "devices": [one, two],
+        "model": {"layers": 2, "hidden": 8, "parameters_per_layer": 1e6, "experts": 2, "top_k": 1,
+                  "expert_parameters": 1e5, "expert_gib": 0.001, "gradient_share": 0.5,
+                  "routing": [[1, 2], []], **(model or {})},
+        "links": [{"hosts": ["x", "y"], "bandwidth_gbytes_per_s": 0.1, "relay": "x",
+                   **(link or {})}],
+        **more,
+    }  # fmt: skip
+    return json.dumps(doc)
+
+
+def profiles():
+    yield "all", profile()
+    yield "no-object", "[]"
+    wrong = ([[1, 2]], [[1, 2], [1]], [[1, 2], [1, -1]], [[1, 2], [1, "x"]], 7, [])
+    for k, v in enumerate(wrong):
+        yield "routing-%d" % k, profile(model={"routing": v})
+    yield "routing-of-no-mixture", profile(model={"experts": 0})
+    yield "cores", profile(device={"cores": "all"})
+    yield "table", profile(device={"forward_ms": {"table": 7}})
+    yield "neither", profile(device={"forward_ms": {}})
+    sample = {"m": 1, "rows": 1, "forward_ms": 1, "backward_ms": 1}
+    yield "samples", profile(device={"measured": {"samples": [sample] * 1000}})
+    yield "no-list", profile(devices=7)
+    yield "many-devices", profile(devices=[{}] * 5000)
+    yield "much-work", profile(global_batch=1 << 20)
+    yield "many-layers", profile(model={"layers": 1 << 20})
+    yield "addresses", profile(link={"addresses": [7, 8]})
 
 
 # ---- configurations ----
@@ -1172,15 +1233,19 @@ def records():
     kinds = ("auto", "messages", "sharegpt", "alpaca", "completion", "text")
     alpaca = '{"instruction":"a b","input":"c","output":"d e","system":"f"}\n'
     chat = '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b c"}]}\n'
+    turns = '{"prompt":[{"role":"user","content":"a"}],'
+    turns += '"completion":[{"role":"assistant","content":"b","name":null}]}\n'
     data = {
         (1, "alpaca"): ['{"q":"a","i":"b","s":"c","a":"d"}\n', '{"q":"a"}\n', alpaca],
         (1, "messages"): ['{"m":[{"r":"user","c":"a"},{"r":"assistant","c":"b"},7]}\n',
                           '{"m":[{"x":1}]}\n', chat],
         (1, "text"): ['{"t":"a b c"}\n'],
-        (1, "completion"): ['{"q":"a","a":"b"}\n'],
+        (1, "completion"): ['{"q":"a","a":"b"}\n',
+                            '{"p":[{"r":"user","c":"a"}],"n":[{"r":"assistant","c":"b"},7]}\n'],
+        (0, "completion"): [turns, turns.replace("[{", "{").replace("}]", "}")],
         (2, "alpaca"): [alpaca * 2, '{"instruction":"a","output":"b"}\n', '{"instruction":1}\n',
                         '{"output":"b"}\n', '{"instruction":"a","output":"b","system":""}\n'],
-        (2, "completion"): [alpaca],
+        (2, "completion"): [alpaca, '{"instruction":"a","input":"b","output":"c","system":7}\n'],
         (3, "alpaca"): ['instruction,output\na,"b ""c"\n\nd,e', "", "\n", 'a,a\n1,2\n', 'a\n"b'],
         (3, "text"): ["text\none two\r\nthree four\n"],
         (4, "alpaca"): ["instruction\toutput\na\tb\n"],
@@ -1203,6 +1268,15 @@ def records():
             for flags in (0, 1):
                 choice = (form * 6 + kinds.index(kind)) << 3 | flags
                 yield "%d-%s-%d-%d" % (form, kind, k, flags), bytes([choice & 255]) + t.encode()
+    tables = os.path.join(HERE, "..", "..", "golden", "readers")
+    for name in ("zstd-v2", "nested-v2"):
+        with open(os.path.join(tables, name + ".parquet"), "rb") as f:
+            yield "parquet-" + name, b"\0" + f.read()
+    pair = '{"prompt":"a","system":"s","chosen":"b","rejected":"c","completion":"d","label":%s}\n'
+    for k in range(8):
+        for label in ("true", "false", "7"):
+            yield "prefer-%d-%s" % (k, label), bytes([31 << 3 | k]) + (pair % label).encode() * 2
+    yield "prefer-without", bytes([31 << 3 | 5]) + b'{"prompt":"a"}\n'
 
 
 # ---- invitations and lists of peers: fuzz_peers.c ----
@@ -1928,6 +2002,7 @@ TARGETS = {
     "dataset": records,
     "config": lambda: ((n, t.encode()) for n, t in configurations()),
     "plan": lambda: ((n, t.encode()) for n, t in plan_files()),
+    "profile": lambda: ((n, t.encode()) for n, t in profiles()),
     "worker": lambda: (
         (n, bytes([how, more]) + b"".join(m) + bytes([g])) for n, how, more, m, g in workers()
     ),
