@@ -55,9 +55,10 @@ static void what_peft_saved(void **state)
 	static const struct {
 		const char *model, *block, *part[3], *router;
 	} rows[] = {
-		{ "gpt-oss-bf16", "mlp", { "gate_proj", "up_proj", "down_proj" }, "mlp.router" },
-		{ "mixtral", "block_sparse_moe", { "w1", "w3", "w2" }, "block_sparse_moe.gate" },
-		{ "glm4-moe", "mlp", { "gate_proj", "up_proj", "down_proj" }, "mlp.gate" },
+		{ "gpt-oss-bf16", "mlp.", { "gate_proj", "up_proj", "down_proj" }, "mlp.router" },
+		{ "mixtral", "block_sparse_moe.", { "w1", "w3", "w2" }, "block_sparse_moe.gate" },
+		{ "glm4-moe", "mlp.", { "gate_proj", "up_proj", "down_proj" }, "mlp.gate" },
+		{ "gemma4-moe", "", { "gate_proj", "up_proj", "down_proj" }, "router.proj" },
 	};
 	static const char *const part[] = { "gate", "up", "down" };
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -83,7 +84,7 @@ static void what_peft_saved(void **state)
 				continue;
 			for (int k = 0; k < 6; k++, seen++) {
 				char want[64];
-				snprintf(name, sizeof name, "model.layers.%d.%s.experts.%d.%s", l,
+				snprintf(name, sizeof name, "model.layers.%d.%sexperts.%d.%s", l,
 					 rows[i].block, k < 3 ? 0 : 3, rows[i].part[k % 3]);
 				snprintf(want, sizeof want, "delta.%d.%d.%s", l, k < 3 ? 0 : 3,
 					 part[k % 3]);

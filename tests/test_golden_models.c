@@ -66,6 +66,7 @@ static const struct row {
 	{ "gemma3-new", "gemma3-new", true },
 	{ "gemma4", "gemma4", false },
 	{ "gemma4-new", "gemma4-new", true },
+	{ "gemma4-moe", "gemma4-moe", false },
 	{ "phi3", "phi3", false },
 	{ "phi4-mini", "phi4-mini", false },
 	{ "glm4", "glm4", false },

@@ -25,10 +25,10 @@
 #include <cmocka.h>
 
 #define GIB 1073741824.0
-#define EQUAL /* as many heads of keys as of queries */                                            \
+#define ALIKE /* as many heads of keys as of queries */                                            \
 	"\"hidden_size\":512,\"intermediate_size\":512,\"num_hidden_layers\":2,"                   \
-	"\"num_attention_heads\":8,\"vocab_size\":512,\"max_position_embeddings\":512,"            \
-	"\"num_experts_per_tok\":2"
+	"\"num_attention_heads\":8,\"vocab_size\":512,\"max_position_embeddings\":512"
+#define EQUAL ALIKE ",\"num_experts_per_tok\":2"
 #define SHAPE EQUAL ",\"num_key_value_heads\":4"
 
 static char dir[] = "/tmp/plan-mixture-XXXXXX";
@@ -73,6 +73,11 @@ static const struct {
 	  "{\"model_type\":\"glm4_moe_lite\"," EQUAL
 	  ",\"moe_intermediate_size\":256,\"n_routed_experts\":8,\"kv_lora_rank\":64,"
 	  "\"q_lora_rank\":null,\"qk_nope_head_dim\":24,\"qk_rope_head_dim\":16,\"v_head_dim\":32}",
+	  "adapter: qlora\n", true },
+	{ "Gemma 4, NF4",
+	  "{\"model_type\":\"gemma4_text\"," ALIKE ",\"num_key_value_heads\":4"
+	  ",\"moe_intermediate_size\":256,\"num_experts\":8,\"top_k_experts\":2,"
+	  "\"enable_moe_block\":true,\"head_dim\":64,\"hidden_size_per_layer_input\":0}",
 	  "adapter: qlora\n", true },
 	{ "Mixtral, plain", "{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4}",
 	  "adapter: lora\n", false },

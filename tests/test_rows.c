@@ -264,7 +264,15 @@ static void kinds_of_gemma4(void **state)
 		  NULL, 30697345280 },
 		{ "{\"hidden_size_per_layer_input\":256}", "embeddings for each layer", 0 },
 		{ "{\"num_kv_shared_layers\":2}", "'num_kv_shared_layers' 2", 0 },
-		{ "{\"enable_moe_block\":true}", "Gemma 4 with experts", 0 },
+		{ "{\"enable_moe_block\":true}", "moe_intermediate_size", 0 },
+		{ "{\"enable_moe_block\":true,\"moe_intermediate_size\":8,\"num_experts\":4,"
+		  "\"top_k_experts\":5}",
+		  "top_k_experts", 0 },
+		{ "{\"hidden_size\":2816,\"intermediate_size\":2112,\"num_hidden_layers\":30,"
+		  "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"vocab_size\":262144,"
+		  "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":2,\"num_experts\":128,"
+		  "\"enable_moe_block\":true,\"moe_intermediate_size\":704,\"top_k_experts\":8}",
+		  NULL, 25233141760 },
 		{ "{\"use_bidirectional_attention\":\"all\"}", "only null and 'vision'", 0 },
 		{ "{\"use_bidirectional_attention\":\"vision\"}", NULL, 0 },
 		{ "{\"global_head_dim\":7}", "heads of 7 numbers", 0 },

@@ -133,6 +133,14 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"{\"model_type\":\"gpt_oss\"," TINY_COMMON                                                 \
 	",\"head_dim\":16,\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":8}"
 
+#define GEMMA4                                                                                     \
+	"{\"model_type\":\"gemma4_text\"," TINY_COMMON                                             \
+	",\"head_dim\":16,\"global_head_dim\":24,\"hidden_size_per_layer_input\":0,"               \
+	"\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1,\"sliding_window\":8,"         \
+	"\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","         \
+	"\"full_attention\"],\"enable_moe_block\":true,\"num_experts\":4,\"top_k_experts\":2,"     \
+	"\"moe_intermediate_size\":24}"
+
 static void splits_have_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -171,6 +179,11 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  LATENT,
 		  { "reduce_order=exact", "lora_target_linear=true", "lora_dropout=0.1",
 		    "max_steps=2" },
+		  "adapter_model.safetensors" },
+		{ "beside an MLP",
+		  GEMMA4,
+		  { "reduce_order=exact", "lora_target_linear=true", "lora_dropout=0.1",
+		    "learning_rate=0.02", "max_steps=3" },
 		  "adapter_model.safetensors" },
 		{ "shared",
 		  QWEN2,

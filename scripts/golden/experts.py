@@ -8,6 +8,7 @@ import importlib
 
 import torch
 import transformers
+from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRouter
 
 NAMES = {  # of the block, and of an expert's gate, up and down
     "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
@@ -21,6 +22,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "deepseek_v2": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "ernie4_5_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe_lite": ("mlp", "gate_proj", "up_proj", "down_proj"),
+    "gemma4_text": ("experts", "gate_proj", "up_proj", "down_proj"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
@@ -34,6 +36,7 @@ CLASS = {
     "deepseek_v2": transformers.DeepseekV2ForCausalLM,
     "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
     "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
+    "gemma4_text": transformers.Gemma4ForCausalLM,
 }
 GLM = ("glm4_moe", "glm4_moe_lite")
 
@@ -135,8 +138,45 @@ class Call(torch.nn.Module):
         return self.block(x)
 
 
+class Side(torch.nn.ModuleList):
+    """The experts of Gemma 4, which are beside an MLP and have a router of their own."""
+
+    def __init__(self, config):
+        h, f = config.hidden_size, config.moe_intermediate_size
+        super().__init__(Mlp(h, f) for _ in range(config.num_experts))
+
+    def forward(self, x, chosen, p):
+        y = torch.zeros_like(x)
+        for i, e in enumerate(self):
+            token, k = torch.where(chosen == i)
+            if len(token):
+                g = torch.nn.functional.gelu(e.gate_proj(x[token]), approximate="tanh")
+                out = e.down_proj(g * e.up_proj(x[token]))
+                y = y.index_add(0, token, out * p[token, k, None])
+        return y
+
+
+class SideRouter(Gemma4TextRouter):
+    """Remembers its logits."""
+
+    def forward(self, x):
+        x = self.norm(x) * self.scale * self.scalar_root_size
+        self.logits = self.proj(x)
+        p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.config.top_k_experts)
+        p = p / p.sum(-1, keepdim=True)
+        return None, p * self.per_expert_scale[chosen], chosen
+
+
+def has_experts(config):
+    """Gemma 4 has them or not."""
+    return config.model_type in NAMES and getattr(config, "enable_moe_block", True)
+
+
 def unfuse(model):
     name, *names = NAMES[model.config.model_type]
+    for layer in model.model.layers if name == "experts" else ():
+        layer.experts = Side(model.config)
+        layer.router.__class__ = SideRouter
     for layer in model.model.layers:
         if not hasattr(layer.mlp, "experts"):
             continue
@@ -148,7 +188,7 @@ def unfuse(model):
 
 
 def blocks(model):
-    return [m for m in model.modules() if isinstance(m, Block)]
+    return [m for m in model.modules() if isinstance(m, (Block, SideRouter))]
 
 
 def aux_loss(model, logits):
@@ -160,7 +200,7 @@ def aux_loss(model, logits):
 
 
 def has_aux_loss(model):
-    return model.config.model_type not in (*GLM, "ernie4_5_moe", "deepseek_v2")
+    return model.config.model_type not in (*GLM, "ernie4_5_moe", "deepseek_v2", "gemma4_text")
 
 
 def like(model):
@@ -180,6 +220,13 @@ def stacked(state, config):
     name, gate, up, down = NAMES[config.model_type]
     for i in range(config.num_hidden_layers):
         at = f"model.layers.{i}.{name}."
+        if name == "experts":
+            take = lambda e, n: state.pop(f"{at}{e}.{n}.weight")
+            n = range(config.num_experts)
+            state[at + "down_proj"] = torch.stack([take(e, down) for e in n])
+            parts = [torch.cat([take(e, gate), take(e, up)]) for e in n]
+            state[at + "gate_up_proj"] = torch.stack(parts)
+            continue
         if at + "gate.weight" not in state:
             continue
         take = lambda e, n: state.pop(f"{at}experts.{e}.{n}.weight")

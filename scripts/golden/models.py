@@ -78,7 +78,7 @@ ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"] 
 ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
 ATTENTION += ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]  # latent attention
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
-ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate"]  # of experts
+ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate", "proj"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GGUF = (
     "granite",
@@ -1184,6 +1184,16 @@ FAMILIES |= {  # behind the others, whose seeds are their places
         ),
     ),
 }
+FAMILIES["gemma4-moe"] = dict(FAMILIES["gemma4"], seed=1046)
+FAMILIES["gemma4-moe"]["config"] = dict(
+    FAMILIES["gemma4"]["config"],
+    num_hidden_layers=3,
+    layer_types=["sliding_attention", "full_attention", "full_attention"],
+    enable_moe_block=True,
+    num_experts=6,
+    top_k_experts=2,
+    moe_intermediate_size=24,
+)
 CLASS = {
     **experts.CLASS,
     "granite": transformers.GraniteForCausalLM,
@@ -1243,7 +1253,8 @@ def fill(model, seed):
     scaled = math.sqrt(model.config.hidden_size) if kind.startswith("gemma") else 1
     for name, p in sorted(model.named_parameters()):
         r = torch.randn(p.shape, generator=g)
-        if name.endswith("norm.weight"):
+        norms = ("norm.weight", "norm_1.weight", "norm_2.weight", "router.scale", "expert_scale")
+        if name.endswith(norms):
             v = (0 if plus and "linear_attn" not in name else 1) + 0.2 * r
         elif name.endswith((".bias", ".sinks", ".dt_bias")):
             v = 0.3 * r
@@ -1287,7 +1298,7 @@ def build(name):
     config.dtype = torch.float32
     config._attn_implementation = "eager"
     model = CLASS[row["arch"]](config).to(torch.float32).eval()
-    if row["arch"] in experts.NAMES:
+    if experts.has_experts(config):
         experts.unfuse(model)
         model.config.output_router_logits = False  # run() adds the loss of routers
     # the row of padding has no gradient in PyTorch, here it is a row like any other
@@ -1322,7 +1333,8 @@ def save_model(name, model, config):
             os.path.join(folder, "config.json"),
             config | dict(quantization_config=dict(quant_method="mxfp4")),
         )
-    if row["arch"] == "qwen3_5_moe_text" and not row.get("each"):
+    side = getattr(model.config, "enable_moe_block", False)
+    if side or row["arch"] == "qwen3_5_moe_text" and not row.get("each"):
         state = experts.stacked(state, model.config)
     if "shard" in row:
         shards, size = [{}], 0
@@ -1423,7 +1435,7 @@ def lora_weights(model, seed):
     g = torch.Generator().manual_seed(seed)
     out = {}
     for name, m in model.named_modules():
-        if name.split(".")[-1] in ALL_LINEAR:
+        if name.split(".")[-1] in ALL_LINEAR and isinstance(m, torch.nn.Linear):
             n_out, n_in = m.out_features, m.in_features
             out[name] = (
                 torch.randn(LORA_R, n_in, generator=g) / math.sqrt(n_in),
@@ -1433,8 +1445,10 @@ def lora_weights(model, seed):
 
 
 def lora_model(model, targets, weights, r=LORA_R, alpha=LORA_ALPHA):
+    has = {n.split(".")[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+    targets = [t for t in targets if t in has]
     cfg = peft.LoraConfig(
-        r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=list(targets), task_type="CAUSAL_LM"
+        r=r, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
     )
     kind = model.config.model_type
     if experts.blocks(model):  # PEFT would look for transformers' own tensors of experts
@@ -1559,6 +1573,24 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 for k in ("gate_proj.weight", "down_proj.weight")
             }
             keep.add("model.layers.0.mlp.shared_expert_gate.weight")
+        if getattr(model.config, "enable_moe_block", False):
+            keep |= {
+                f"model.layers.{last}." + k
+                for k in (
+                    "router.proj.weight",
+                    "router.scale",
+                    "router.per_expert_scale",
+                    "experts.1.gate_proj.weight",
+                    "experts.2.up_proj.weight",
+                    "experts.4.down_proj.weight",
+                    "post_feedforward_layernorm.weight",
+                    "post_feedforward_layernorm_1.weight",
+                    "pre_feedforward_layernorm_2.weight",
+                    "post_feedforward_layernorm_2.weight",
+                    "mlp.gate_proj.weight",
+                )
+            }
+            keep |= {f"model.layers.0.router.{k}scale" for k in ("", "per_expert_")}
         if model.config.model_type in (*experts.GLM, "ernie4_5_moe", "deepseek_v2"):
             keep |= {
                 f"model.layers.{last}.mlp." + k

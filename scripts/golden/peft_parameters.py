@@ -26,6 +26,9 @@ MODELS = {
     "gpt-oss-bf16": dict(router="mlp.router.weight", rank_pattern={"mlp.experts.gate_up_proj": 3}),
     "mixtral": dict(router="mlp.gate.weight", rank_pattern={}),
     "glm4-moe": dict(router="mlp.gate.weight", rank_pattern={}),
+    "gemma4-moe": dict(
+        router="router.proj.weight", experts="experts", rank_pattern={}
+    ),
 }
 EXPERTS = (0, 3)
 
@@ -52,7 +55,8 @@ def main():
             r=2,
             lora_alpha=3,
             target_modules=["q_proj"],
-            target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj", how["router"]],
+            target_parameters=[how.get("experts", "mlp.experts") + ".gate_up_proj",
+                how.get("experts", "mlp.experts") + ".down_proj", how["router"]],
             rank_pattern=how["rank_pattern"],
             task_type="CAUSAL_LM",
         )

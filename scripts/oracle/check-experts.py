@@ -71,6 +71,13 @@ MODELS = {
         dict(moe_intermediate_size=32, n_routed_experts=6, num_hidden_layers=3, q_lora_rank=24)
         | dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=14),
     ),
+    "gemma4": (
+        "Gemma4TextConfig",
+        dict(moe_intermediate_size=32, num_experts=6, top_k_experts=2, num_experts_per_tok=None)
+        | dict(enable_moe_block=True, head_dim=16, global_head_dim=24, sliding_window=9)
+        | dict(attention_k_eq_v=True, num_global_key_value_heads=2, hidden_size_per_layer_input=0)
+        | dict(layer_types=["sliding_attention", "full_attention"]),
+    ),
 }
 # Further parameters: what every token has.
 EVERY = {
@@ -80,6 +87,7 @@ EVERY = {
     "glm4_moe_lite": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
     "glm4_moe": ["shared_experts.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"],
     "ernie4_5_moe": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
+    "gemma4": ["mlp.gate_proj.weight", "mlp.down_proj.weight"],
 }
 TARGETS = {"glm4_moe_lite": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]}
 
@@ -108,7 +116,9 @@ def main():
         for p in model.parameters():
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (p.ndim < 2)
         ids = torch.randint(3, c.vocab_size, (1, N))
-        router = "mlp.router.weight" if name == "gpt_oss" else "mlp.gate.weight"
+        router = {"gpt_oss": "mlp.router.weight", "gemma4": "router.proj.weight"}
+        router = router.get(name, "mlp.gate.weight")
+        block = "experts" if name == "gemma4" else "mlp.experts"
         with tempfile.TemporaryDirectory() as d:
             model.save_pretrained(d + "/base")
             tuned = peft.get_peft_model(
@@ -118,8 +128,8 @@ def main():
                     lora_alpha=8,
                     target_modules=TARGETS.get(name, ["q_proj", "o_proj"]),
                     target_parameters=[
-                        "mlp.experts.gate_up_proj",
-                        "mlp.experts.down_proj",
+                        block + ".gate_up_proj",
+                        block + ".down_proj",
                         router,
                         *EVERY.get(name, []),
                     ],

@@ -16,14 +16,14 @@ static const struct {
 	enum fused_kind kind;
 	int parts;
 } rows[] = {
-	{ ".mlp.experts.gate_up_proj", FUSED_PLAIN, 2 },
-	{ ".mlp.experts.gate_up_proj_bias", FUSED_BIAS, 2 },
-	{ ".mlp.experts.gate_up_proj_blocks", FUSED_BLOCKS, 2 },
-	{ ".mlp.experts.gate_up_proj_scales", FUSED_SCALES, 2 },
-	{ ".mlp.experts.down_proj", FUSED_PLAIN, 1 },
-	{ ".mlp.experts.down_proj_bias", FUSED_BIAS, 1 },
-	{ ".mlp.experts.down_proj_blocks", FUSED_BLOCKS, 1 },
-	{ ".mlp.experts.down_proj_scales", FUSED_SCALES, 1 },
+	{ ".experts.gate_up_proj", FUSED_PLAIN, 2 },
+	{ ".experts.gate_up_proj_bias", FUSED_BIAS, 2 },
+	{ ".experts.gate_up_proj_blocks", FUSED_BLOCKS, 2 },
+	{ ".experts.gate_up_proj_scales", FUSED_SCALES, 2 },
+	{ ".experts.down_proj", FUSED_PLAIN, 1 },
+	{ ".experts.down_proj_bias", FUSED_BIAS, 1 },
+	{ ".experts.down_proj_blocks", FUSED_BLOCKS, 1 },
+	{ ".experts.down_proj_scales", FUSED_SCALES, 1 },
 };
 
 bool fused_is_oss(const char *model_type) { return model_type && !strcmp(model_type, "gpt_oss"); }
@@ -33,8 +33,9 @@ enum fused_kind fused_find(const json_t *config, const char *name, int ndim, con
 {
 	const char *type = json_string_value(json_object_get(config, "model_type"));
 	const json_int_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
-	const bool by_rows = type && !strcmp(type, "qwen3_5_moe_text"), oss = fused_is_oss(type),
-		   by_either = type && !strcmp(type, "qwen3_moe");
+	const bool by_rows = type &&
+			     (!strcmp(type, "qwen3_5_moe_text") || !strcmp(type, "gemma4_text")),
+		   oss = fused_is_oss(type), by_either = type && !strcmp(type, "qwen3_moe");
 	const size_t n = strlen(name);
 	for (size_t i = 0; i < ARRAY_LEN(rows) && (by_rows || by_either || oss); i++) {
 		const size_t k = strlen(rows[i].tail);
@@ -53,7 +54,7 @@ enum fused_kind fused_find(const json_t *config, const char *name, int ndim, con
 
 void fused_name(const char *name, int64_t expert, int part, char *out, size_t room)
 {
-	static const char experts[] = ".mlp.experts.";
+	static const char experts[] = ".experts.";
 	const char *at = strstr(name, experts) + strlen(experts);
 	const size_t n = strlen(at);
 	const bool bias = n > 5 && !strcmp(at + n - 5, "_bias"), down = *at == 'd';

@@ -355,10 +355,11 @@ static const struct st_tensor *find(const struct st_file *f, const char *module,
 	return len > 0 && (size_t)len < sizeof name ? st_find(f, name) : NULL;
 }
 
-/* "model.layers.3.mlp.experts", or that of the parameter within: ".base_layer". */
+/* "model.layers.3.mlp.experts" (of Gemma 4 "model.layers.3.experts"), or that of the parameter
+ * within: ".base_layer". */
 static bool is_fused(const char *module)
 {
-	static const char *const tail[] = { ".mlp.experts", ".mlp.experts.base_layer" };
+	static const char *const tail[] = { ".experts", ".experts.base_layer" };
 	const size_t n = strlen(module);
 	for (size_t i = 0; i < ARRAY_LEN(tail); i++)
 		if (n > strlen(tail[i]) && !strcmp(module + n - strlen(tail[i]), tail[i]))

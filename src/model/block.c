@@ -259,7 +259,8 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 }
 
 int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
-	      struct tensor *h, struct tensor **y_p, struct err *e)
+	      struct tensor *h, enum layer_norm n, struct tensor *residual, struct tensor **y_p,
+	      struct err *e)
 {
 	const bool fused = c->stage->cfg.fused_gate_up, apart = t->record && t->mem != t->scratch,
 		   in = fused ? reads_input(l, c, LIN_GATE_UP)
@@ -272,10 +273,17 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	t->out = apart && !down ? t->scratch : NULL;
 	TRY(gate_up(t, l, c, a, &act, e));
 	t->out = NULL;
-	TRY(block_add(t, l, c, LIN_DOWN, act, NORM_MLP_OUT, h, y_p, e));
+	TRY(block_add(t, l, c, LIN_DOWN, act, n, residual, y_p, e));
 	if (apart)
 		dmem_back(t->scratch, k);
-	return l->scalar ? op_add_apply(t, *y_p, l->scale, NULL, y_p, e) : 0;
+	return 0;
+}
+
+int block_scale(struct tape *t, const struct layer *l, struct tensor *x, struct tensor **y_p,
+		struct err *e)
+{
+	*y_p = x;
+	return l->scalar ? op_add_apply(t, x, l->scale, NULL, y_p, e) : 0;
 }
 
 int block_append_kv(struct tape *t, const struct layer_context *c, int which, struct tensor *x,

@@ -15,7 +15,8 @@ int block_linear(struct tape *t, const struct layer *l, const struct layer_conte
 /* y (N,C) = x normed with w; without w x itself. */
 int block_norm(struct tape *t, const struct layer_context *c, struct param *w, struct tensor *x,
 	       struct tensor **y_p, struct err *e);
-/* y (N,C) = h + what linear layer i makes of x, normed and multiplied where the family does so. */
+/* y (N,C) = [h +] what linear layer i makes of x, normed and multiplied where the family does
+ * so. */
 int block_add(struct tape *t, const struct layer *l, const struct layer_context *c, enum linear i,
 	      struct tensor *x, enum layer_norm n, struct tensor *h, struct tensor **y_p,
 	      struct err *e);
@@ -32,11 +33,15 @@ int block_rotate(struct tape *t, const struct layer_context *c, struct tensor *x
  * gate of the output (N,H*D), or NULL. Without kept keys they may be columns of one tensor. */
 int block_qkv(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *x, struct tensor *part[3], struct tensor **gate_p, struct err *e);
-/* y (N,C) = h + what the feed-forward half makes of h (N,C), times the layer's number, if any.
- * What no backward reads is not kept: the norm's output under frozen gate and up, and the input
- * of a frozen down (N,F). */
+/* y (N,C) = [residual (N,C) +] what the MLP makes of h (N,C), normed by n where the family has that
+ * norm. What no backward reads is not kept: the norm's output under frozen gate and up, and the
+ * input of a frozen down (N,F). */
 int block_mlp(struct tape *t, const struct layer *l, const struct layer_context *c,
-	      struct tensor *h, struct tensor **y_p, struct err *e);
+	      struct tensor *h, enum layer_norm n, struct tensor *residual, struct tensor **y_p,
+	      struct err *e);
+/* y (N,C) = x (N,C) times the layer's number; where it has none, x itself. */
+int block_scale(struct tape *t, const struct layer *l, struct tensor *x, struct tensor **y_p,
+		struct err *e);
 /* Appends the new keys (which 0) or values (1) of the layer, x (N,G,D), to the kept ones: all of
  * them are y (Nk,G,D). */
 int block_append_kv(struct tape *t, const struct layer_context *c, int which, struct tensor *x,

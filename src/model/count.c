@@ -60,6 +60,8 @@ static int64_t layers_parameters(const struct model_config *c, bool active)
 	}
 	for (enum layer_norm k = 0; k < NORM_COUNT; k++)
 		n += layer_norm_name(c, k) ? c->layers * c->hidden : 0;
+	for (enum router_param p = 0; p < ROUTER_PARAMS && c->beside; p++)
+		n += c->layers * router_param_count(c, p);
 	for (enum delta_param p = 0; p < DELTA_PARAMS; p++)
 		n += c->delta_layers * delta_param_count(c, p);
 	for (enum linear l = 0; l < LIN_COUNT; l++)

@@ -6,7 +6,8 @@
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
  * or GELU; q, k, v may come from one product, and gate and up (block.c), or experts (experts.c).
- * attention() is in attention.c; layers of some families have linear attention instead (delta.c).
+ * attention() is in attention.c; layers of some families have linear attention instead (delta.c),
+ * or an MLP and experts side by side.
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
  * values (Nk,G,D). */
@@ -31,19 +32,16 @@ static int attend(struct tape *t, const struct layer *l, const struct layer_cont
 int decoder_route(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct expert_rows *w, struct err *e)
 {
-	struct tensor *a;
 	TRY(attend(t, l, c, h, &h, e));
-	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
-	return experts_route(t, l, c, a, h, w, e);
+	return experts_route(t, l, c, h, w, e);
 }
 
 int decoder_layer(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
-	struct tensor *a;
 	TRY(attend(t, l, c, h, &h, e));
-	if (!layer_is_mixture(&c->stage->cfg, c->index))
-		return block_mlp(t, l, c, h, y_p, e);
-	TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &a, e));
-	return experts_apply(t, l, c, a, h, y_p, e);
+	if (layer_is_mixture(&c->stage->cfg, c->index))
+		return experts_apply(t, l, c, h, y_p, e);
+	TRY(block_mlp(t, l, c, h, NORM_MLP_OUT, h, &h, e));
+	return block_scale(t, l, h, y_p, e);
 }

@@ -72,6 +72,13 @@ static int compute(struct slot *sl, struct tape *t, int64_t index, struct tensor
 	return experts_compute(t, layer_at(sl, index), &c, rows, r, y_p, e);
 }
 
+static int combine(struct slot *sl, struct tape *t, int64_t index, const struct expert_rows *w,
+		   struct tensor *rows, struct tensor **y_p, struct err *e)
+{
+	const struct layer_context c = context_of(sl, index);
+	return experts_combine(t, layer_at(sl, index), &c, w, rows, y_p, e);
+}
+
 int stage_embed(struct tape *t, const struct stage *s, struct dev_ref ids, int64_t n,
 		struct tensor **y_p, struct err *e)
 {
@@ -156,7 +163,7 @@ const struct model_blocks decoder_blocks = {
 	.end = { .build = decoder_build_end, .forward = run_end },
 	.route = route,
 	.experts = compute,
-	.combine = experts_combine,
+	.combine = combine,
 	.alike = true,
 	.params = decoder_params,
 	.begin = begin,

@@ -153,6 +153,20 @@ static int add_delta(struct stage_builder *b, int64_t index, struct layer *l, st
 	return 0;
 }
 
+/* What a router has beside its matrix. transformers' Trainer takes it for no norm. */
+static int add_router(struct stage_builder *b, int64_t index, struct layer *l, struct err *e)
+{
+	for (enum router_param p = 0; p < ROUTER_PARAMS; p++) {
+		const int64_t count = router_param_count(&b->s->cfg, p);
+		char name[128];
+		snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)index,
+			 router_param_name(p));
+		TRY(stage_param_add(b, (int)index, name, 1, &count, false, &l->router[p], e));
+		l->router[p]->decay = true;
+	}
+	return 0;
+}
+
 /* What the output is multiplied by. It is read here, so that it is at hand without a wait for the
  * device. */
 static int add_scalar(struct stage_builder *b, int64_t index, struct layer *l, struct err *e)
@@ -207,6 +221,10 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					     LIN_SPARSE_W3,
 					     LIN_SPARSE_W2,
 					     LIN_OSS_ROUTER,
+					     LIN_SIDE_ROUTER,
+					     LIN_SIDE_GATE,
+					     LIN_SIDE_UP,
+					     LIN_SIDE_DOWN,
 					     LIN_SHARED_GATE,
 					     LIN_SHARED_UP,
 					     LIN_SHARED_DOWN,
@@ -223,6 +241,11 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		}
 		if (!layer_has_linear(c, index, i))
 			continue;
+		if (i == LIN_SIDE_ROUTER) {
+			TRY(add_norm(b, index, NORM_SIDE_MLP, l, e));
+			TRY(add_router(b, index, l, e));
+			TRY(add_norm(b, index, NORM_SIDE_IN, l, e));
+		}
 		if (linear_is_expert(i)) {
 			l->experts[i] = mem_array((size_t)c->experts, sizeof *l->experts[i]);
 			if (!l->experts[i])
@@ -254,6 +277,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		}
 	}
 	TRY(join_all(c, l, e));
+	TRY(add_norm(b, index, NORM_SIDE_OUT, l, e));
 	TRY(add_norm(b, index, NORM_MLP_OUT, l, e));
 	return c->layer_scalar ? add_scalar(b, index, l, e) : 0;
 }
@@ -303,7 +327,7 @@ int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 
 size_t decoder_params(const struct model_config *c, bool layer)
 {
-	size_t n = layer ? NORM_COUNT + 5 + DELTA_PARAMS : 3;
+	size_t n = layer ? NORM_COUNT + 5 + DELTA_PARAMS + ROUTER_PARAMS : 3;
 	for (enum linear l = 0; layer && l < LIN_COUNT; l++) /* weight, bias, adapter */
 		if (model_has_linear(c, l))
 			n += 5 * (size_t)(linear_is_expert(l) ? c->experts : 1);

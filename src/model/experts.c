@@ -5,6 +5,8 @@
 
 #include "base/err.h"
 
+#include <math.h>
+
 /* Module `l` of all experts on x (M,in). */
 static int grouped(struct tape *t, const struct layer *l, const struct layer_context *c,
 		   enum linear i, struct tensor *x, const struct routing *r, struct tensor **y_p,
@@ -38,14 +40,31 @@ static int shared(struct tape *t, const struct layer *l, const struct layer_cont
 	return op_unpermute_apply(t, up, weight, h, r, y_p, e);
 }
 
+/* By expert_names: the router, then an expert's gate, up and down. */
+static const enum linear modules[][4] = {
+	[EXPERTS_MLP] = { LIN_ROUTER, LIN_EXPERT_GATE, LIN_EXPERT_UP, LIN_EXPERT_DOWN },
+	[EXPERTS_SPARSE] = { LIN_SPARSE_ROUTER, LIN_SPARSE_W1, LIN_SPARSE_W3, LIN_SPARSE_W2 },
+	[EXPERTS_OSS] = { LIN_OSS_ROUTER, LIN_EXPERT_GATE, LIN_EXPERT_UP, LIN_EXPERT_DOWN },
+	[EXPERTS_SIDE] = { LIN_SIDE_ROUTER, LIN_SIDE_GATE, LIN_SIDE_UP, LIN_SIDE_DOWN },
+};
+
+/* The MLP beside the experts, and of h (N,C) what these and the router read (N,C). */
+static int beside(struct tape *t, const struct layer *l, const struct layer_context *c,
+		  struct tensor *h, struct expert_rows *w, struct tensor **x_p,
+		  struct tensor **router_p, struct err *e)
+{
+	struct tensor *r;
+	TRY(block_mlp(t, l, c, h, NORM_SIDE_MLP, NULL, &w->mlp, e));
+	TRY(block_norm(t, c, l->router[ROUTER_NORM], h, &r, e));
+	TRY(op_add_apply(t, r, 1 / sqrtf((float)c->stage->cfg.hidden), NULL, router_p, e));
+	return block_norm(t, c, l->norm[NORM_SIDE_IN], h, x_p, e);
+}
+
 int experts_route(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *x, struct tensor *h, struct expert_rows *w, struct err *e)
+		  struct tensor *h, struct expert_rows *w, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	const enum linear router = m->expert_names == EXPERTS_SPARSE ? LIN_SPARSE_ROUTER
-				   : m->expert_names == EXPERTS_OSS  ? LIN_OSS_ROUTER
-								     : LIN_ROUTER;
-	struct tensor *logits /* (N,E) */;
+	struct tensor *x, *in /* of the router */, *logits /* (N,E) */;
 	const struct router how = { .k = m->top_k,
 				    .whole = m->experts_whole,
 				    .sigmoid = m->router_sigmoid,
@@ -53,11 +72,20 @@ int experts_route(struct tape *t, const struct layer *l, const struct layer_cont
 				    .bias = l->correction,
 				    .sums = c->sums,
 				    .count = c->count };
-	w->h = h;
+	*w = (struct expert_rows){ .h = h };
+	if (m->beside) {
+		TRY(beside(t, l, c, h, w, &x, &in, e));
+	} else {
+		TRY(block_norm(t, c, l->norm[NORM_MLP_IN], h, &x, e));
+		in = x;
+	}
 	if (m->shared)
 		TRY(shared(t, l, c, x, h, &w->h, e));
-	TRY(block_linear(t, l, c, router, x, NULL, &logits, e));
+	TRY(block_linear(t, l, c, modules[m->expert_names][0], in, NULL, &logits, e));
 	TRY(op_route_apply(t, logits, &how, &w->r, &w->weight, e));
+	if (m->beside)
+		TRY(op_route_scale_apply(t, w->weight, l->router[ROUTER_SCALES], w->r, &w->weight,
+					 e));
 	return op_permute_apply(t, x, w->r, &w->rows, e);
 }
 
@@ -66,32 +94,42 @@ int experts_compute(struct tape *t, const struct layer *l, const struct layer_co
 		    struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	const bool sparse = m->expert_names == EXPERTS_SPARSE;
+	const enum linear *which = modules[m->expert_names];
 	struct tensor *gate /* (M,F) */, *up;
-	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE, rows, r, &gate, e));
-	TRY(grouped(t, l, c, sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP, rows, r, &up, e));
+	TRY(grouped(t, l, c, which[1], rows, r, &gate, e));
+	TRY(grouped(t, l, c, which[2], rows, r, &up, e));
 	if (m->swiglu_limit > 0)
 		TRY(op_swiglu_oss_apply(t, gate, up, (float)m->swiglu_alpha, (float)m->swiglu_limit,
 					&gate, e));
 	else
-		TRY(op_swiglu_apply(t, gate, up, &gate, e));
-	return grouped(t, l, c, sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN, gate, r, y_p, e);
+		TRY((m->gelu ? op_geglu_apply : op_swiglu_apply)(t, gate, up, &gate, e));
+	return grouped(t, l, c, which[3], gate, r, y_p, e);
 }
 
-int experts_combine(struct tape *t, const struct expert_rows *w, struct tensor *rows,
-		    struct tensor **y_p, struct err *e)
+int experts_combine(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    const struct expert_rows *w, struct tensor *rows, struct tensor **y_p,
+		    struct err *e)
 {
-	return op_unpermute_apply(t, rows, w->weight, w->h, w->r, y_p, e);
+	const struct model_config *m = &c->stage->cfg;
+	struct tensor *y;
+	TRY(op_unpermute_apply(t, rows, w->weight, w->mlp ? NULL : w->h, w->r, &y, e));
+	if (w->mlp) {
+		TRY(op_rmsnorm_apply(t, y, l->norm[NORM_SIDE_OUT], m->hidden, (float)m->norm_eps,
+				     m->norm_plus, w->mlp, &y, e));
+		TRY(op_rmsnorm_apply(t, y, l->norm[NORM_MLP_OUT], m->hidden, (float)m->norm_eps,
+				     m->norm_plus, w->h, &y, e));
+	}
+	return block_scale(t, l, y, y_p, e);
 }
 
 int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e)
+		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
 	struct expert_rows w;
 	struct tensor *rows;
-	TRY(experts_route(t, l, c, x, h, &w, e));
+	TRY(experts_route(t, l, c, h, &w, e));
 	TRY(experts_compute(t, l, c, w.rows, w.r, &rows, e));
-	return experts_combine(t, &w, rows, y_p, e);
+	return experts_combine(t, l, c, &w, rows, y_p, e);
 }
 
 int experts_begin(struct slot *sl, struct err *e)

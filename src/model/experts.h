@@ -6,6 +6,11 @@
  *   h = h + sum over these of weight * (act(m Wgate) * m Wup) Wdown, each with its own matrices
  *   h = h + [sigmoid(m wscore) *] the expert that every token has (Qwen2-MoE, GLM-4)
  *
+ * Side by side with an MLP (Gemma 4), with norms of their own and s a number of each expert:
+ *
+ *   p = softmax(norm(h) Wrouter / sqrt(C)), weights of the K likeliest divided by their sum, * s
+ *   h = h + norm(norm(MLP(norm(h))) + norm(sum over these of weight * expert(norm(h))))
+ *
  * GLM-4 has p = sigmoid(m Wrouter), chooses by p + a correction, and multiplies the weights by a
  * number (DeepSeek-V3, arXiv 2412.19437, equations 12 to 16).
  *
@@ -25,20 +30,22 @@
 struct expert_rows {
 	struct routing *r;
 	struct tensor *h /* (N,C) */, *weight /* (N,K) */, *rows /* (M,C) */;
+	struct tensor *mlp; /* (N,C) what the MLP beside them gave, normed; NULL: there is none */
 };
-/* The router on x (N,C), whose result is added to h: rows in the order of the experts. */
+/* The router on what attention left, h (N,C): rows in the order of the experts. */
 int experts_route(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *x, struct tensor *h, struct expert_rows *w, struct err *e);
+		  struct tensor *h, struct expert_rows *w, struct err *e);
 /* y (M,C): the rows (M,C), each through its expert; c->places are those of r's tokens. */
 int experts_compute(struct tape *t, const struct layer *l, const struct layer_context *c,
 		    struct tensor *rows, const struct routing *r, struct tensor **y_p,
 		    struct err *e);
 /* y (N,C) from what the experts made of the rows. */
-int experts_combine(struct tape *t, const struct expert_rows *w, struct tensor *rows,
-		    struct tensor **y_p, struct err *e);
-/* All of it: y (N,C) = h + the experts of x (N,C). */
+int experts_combine(struct tape *t, const struct layer *l, const struct layer_context *c,
+		    const struct expert_rows *w, struct tensor *rows, struct tensor **y_p,
+		    struct err *e);
+/* All of it: y (N,C) from h (N,C). */
 int experts_apply(struct tape *t, const struct layer *l, const struct layer_context *c,
-		  struct tensor *x, struct tensor *h, struct tensor **y_p, struct err *e);
+		  struct tensor *h, struct tensor **y_p, struct err *e);
 /* A slot that begins: room for the sums, where a loss of routers is asked for. */
 int experts_begin(struct slot *sl, struct err *e);
 /* At the end of the model: adds the losses to that of the slot, and makes their derivatives. */

@@ -76,7 +76,7 @@ int halves_combine(struct slot *sl, int64_t i, struct err *e)
 	struct tensor *y;
 	if (!halves_at(s, i))
 		return 0;
-	TRY(s->blocks->combine(&t, &v->w, v->back, &y, e));
+	TRY(s->blocks->combine(sl, &t, s->opt.first + i, &v->w, v->back, &y, e));
 	v->combine = t.last;
 	return take_output(sl, i, y, e);
 }
@@ -91,8 +91,13 @@ int halves_back_combine(struct slot *sl, int64_t i, struct err *e)
 		TRY(run_end_back(sl, e));
 	if (!halves_at(s, i) || !halves_back(s, i))
 		return 0;
-	/* what the other half needs is in the slot's memory; the residual's is where y's is */
+	/* what the other half needs is in the slot's memory; without an MLP beside the experts the
+	 * residual's is where y's is */
 	TRY(tape_new(&t, &sl->mem, s->opt.act, 2, v->back->dim, &v->back->grad, e));
+	struct tensor *const side[] = { v->w.mlp, v->w.mlp ? v->w.h : NULL };
+	for (int k = 0; k < 2; k++)
+		if (side[k] && side[k]->needs_grad)
+			TRY(tape_new(&t, &sl->mem, s->opt.act, 2, side[k]->dim, &side[k]->grad, e));
 	if (weight->needs_grad)
 		TRY(tape_new(&t, &sl->mem, DT_F32, 2, weight->dim, &weight->grad, e));
 	v->grad = v->back->grad->at;

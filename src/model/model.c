@@ -66,6 +66,10 @@ static const char *const linear_names[LIN_COUNT] = {
 	"q_b_proj",
 	"kv_a_proj_with_mqa",
 	"kv_b_proj",
+	"proj",
+	"gate_proj",
+	"up_proj",
+	"down_proj",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -102,7 +106,11 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.q_a_proj",
 						     "self_attn.q_b_proj",
 						     "self_attn.kv_a_proj_with_mqa",
-						     "self_attn.kv_b_proj" };
+						     "self_attn.kv_b_proj",
+						     "router.proj",
+						     "experts.*.gate_proj",
+						     "experts.*.up_proj",
+						     "experts.*.down_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -112,9 +120,10 @@ static bool is_delta(enum linear l) { return l >= LIN_DELTA_QKV && l <= LIN_DELT
 
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
-	const bool dense = !c->experts || c->dense_layers;
+	const bool dense = !c->experts || c->dense_layers || c->beside;
 	return l <= LIN_V && c->latent.kv     ? l == LIN_Q && !c->latent.q
 	       : l <= LIN_V                   ? !c->fused_qkv
+	       : l >= LIN_SIDE_ROUTER         ? c->experts && c->expert_names == EXPERTS_SIDE
 	       : l >= LIN_KV_A                ? c->latent.kv > 0
 	       : l >= LIN_Q_A                 ? c->latent.q > 0
 	       : l == LIN_QKV                 ? c->fused_qkv
@@ -130,8 +139,9 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l >= LIN_SHARED_GATE  ? c->shared && c->shared_gated
 	       : l == LIN_ROUTER       ? c->expert_names == EXPERTS_MLP
 	       : l == LIN_OSS_ROUTER   ? c->expert_names == EXPERTS_OSS
-	       : l <= LIN_EXPERT_DOWN  ? c->expert_names != EXPERTS_SPARSE
-				       : c->expert_names == EXPERTS_SPARSE;
+	       : l <= LIN_EXPERT_DOWN
+		       ? c->expert_names == EXPERTS_MLP || c->expert_names == EXPERTS_OSS
+		       : c->expert_names == EXPERTS_SPARSE;
 }
 
 /* Whether `l` is part of an MLP in a model with experts, or of experts; else each layer has it. */
@@ -141,12 +151,15 @@ static bool is_mlp(enum linear l)
 }
 
 /* Whether `l` is part of attention, and not of linear attention. */
-static bool is_attention(enum linear l) { return l <= LIN_O || l == LIN_QKV || l >= LIN_Q_A; }
+static bool is_attention(enum linear l)
+{
+	return l <= LIN_O || l == LIN_QKV || (l >= LIN_Q_A && l <= LIN_KV_B);
+}
 
 bool linear_is_router(enum linear l)
 {
 	return l == LIN_ROUTER || l == LIN_SPARSE_ROUTER || l == LIN_OSS_ROUTER ||
-	       l == LIN_SHARED_SCORE;
+	       l == LIN_SHARED_SCORE || l == LIN_SIDE_ROUTER;
 }
 
 bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NULL; }
@@ -156,7 +169,7 @@ bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l
 	const bool mixture = layer_is_mixture(c, layer);
 	if (l == LIN_V && c->full_k_is_v && !c->windowed[layer])
 		return false;
-	return model_has_linear(c, l) && (is_mlp(l)         ? !mixture
+	return model_has_linear(c, l) && (is_mlp(l)         ? !mixture || c->beside
 					  : is_attention(l) ? !c->delta[layer]
 					  : is_delta(l)     ? c->delta[layer]
 							    : mixture);
@@ -279,7 +292,11 @@ void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int
 					     { q, c->latent.q },
 					     { c->latent.kv + c->rot, c->hidden },
 					     { c->heads * (c->latent.plain + c->latent.value),
-					       c->latent.kv } };
+					       c->latent.kv },
+					     { c->experts, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->hidden, c->intermediate } };
 	dim[0] = dim[1] = 0;
 	if (layer_has_linear(c, layer, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -295,13 +312,16 @@ const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
 		[NORMS_GEMMA] = { [NORM_ATTN_IN] = "input_layernorm",
 				  [NORM_ATTN_OUT] = "post_attention_layernorm",
 				  [NORM_MLP_IN] = "pre_feedforward_layernorm",
-				  [NORM_MLP_OUT] = "post_feedforward_layernorm" },
+				  [NORM_MLP_OUT] = "post_feedforward_layernorm",
+				  [NORM_SIDE_MLP] = "post_feedforward_layernorm_1",
+				  [NORM_SIDE_IN] = "pre_feedforward_layernorm_2",
+				  [NORM_SIDE_OUT] = "post_feedforward_layernorm_2" },
 		[NORMS_GLM] = { [NORM_ATTN_IN] = "input_layernorm",
 				[NORM_ATTN_OUT] = "post_self_attn_layernorm",
 				[NORM_MLP_IN] = "post_attention_layernorm",
 				[NORM_MLP_OUT] = "post_mlp_layernorm" },
 	};
-	return names[c->norms][n];
+	return n < NORM_SIDE_MLP || c->beside ? names[c->norms][n] : NULL;
 }
 
 const char *delta_param_name(enum delta_param p)
@@ -317,6 +337,17 @@ int64_t delta_param_count(const struct model_config *c, enum delta_param p)
 	return p == DELTA_CONV   ? delta_width(h) * c->delta_conv
 	       : p == DELTA_NORM ? h->dv
 				 : h->values;
+}
+
+const char *router_param_name(enum router_param p)
+{
+	static const char *const names[] = { "router.scale", "router.per_expert_scale" };
+	return names[p];
+}
+
+int64_t router_param_count(const struct model_config *c, enum router_param p)
+{
+	return p == ROUTER_NORM ? c->hidden : c->experts;
 }
 
 const char *correction_name(const struct model_config *c)
@@ -362,6 +393,7 @@ bool linear_has_bias(const struct model_config *c, enum linear l)
 	return l <= LIN_V || l == LIN_QKV ? c->qkv_bias
 	       : l == LIN_O               ? c->o_bias
 	       : l <= LIN_GATE_UP         ? c->mlp_bias
+	       : l >= LIN_SIDE_ROUTER     ? false
 	       : l >= LIN_Q_A             ? c->latent.bias && (l == LIN_Q_A || l == LIN_KV_A)
 					  : c->expert_bias && l < LIN_SHARED_GATE;
 }
@@ -614,6 +646,9 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 			return c->delta[parsed] ? 1 : -1;
 	if (!strcmp(rest, MODEL_LAYER_SCALAR))
 		return c->layer_scalar ? 1 : -1;
+	for (enum router_param k = 0; k < ROUTER_PARAMS; k++)
+		if (!strcmp(rest, router_param_name(k)))
+			return c->beside && layer_is_mixture(c, parsed) ? 1 : -1;
 	const char *correction = correction_name(c);
 	if (correction && !strcmp(rest, correction))
 		return layer_is_mixture(c, parsed) ? 1 : -1;

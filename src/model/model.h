@@ -66,12 +66,16 @@ enum linear {
 	LIN_Q_B,
 	LIN_KV_A,
 	LIN_KV_B,
+	LIN_SIDE_ROUTER, /* as Gemma 4 names them, beside an MLP */
+	LIN_SIDE_GATE,
+	LIN_SIDE_UP,
+	LIN_SIDE_DOWN,
 	LIN_COUNT
 };
 
-/* The names of a router and experts, as Qwen 2 and 3 have them, as Mixtral, or as gpt-oss, whose
- * experts are named as Qwen's here (file/model_file.h). */
-enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS };
+/* The names of a router and experts, as Qwen 2 and 3 have them, as Mixtral, as gpt-oss, whose
+ * experts are named as Qwen's here (file/model_file.h), or as Gemma 4. */
+enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS, EXPERTS_SIDE };
 
 /* Where a router has a vector that is added to what experts are chosen by, not to their weights,
  * and that has no gradient: nowhere, as GLM-4.5 names it, or as ERNIE 4.5, a matrix of one row. */
@@ -81,7 +85,16 @@ enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS };
  * of Gemma 2 or of GLM-4. */
 enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM };
 /* The places of norms in a layer. */
-enum layer_norm { NORM_ATTN_IN, NORM_ATTN_OUT, NORM_MLP_IN, NORM_MLP_OUT, NORM_COUNT };
+enum layer_norm {
+	NORM_ATTN_IN,
+	NORM_ATTN_OUT,
+	NORM_MLP_IN,
+	NORM_MLP_OUT,  /* where an MLP and experts are side by side, of their sum */
+	NORM_SIDE_MLP, /* there, of what the MLP gives; of what experts get and give */
+	NORM_SIDE_IN,
+	NORM_SIDE_OUT,
+	NORM_COUNT
+};
 
 struct model_config {
 	/* row of model.def */
@@ -117,6 +130,11 @@ struct model_config {
 	int64_t experts, top_k;
 	bool experts_whole;
 	enum expert_names expert_names;
+	/* Layers with experts have an MLP of dense_width numbers too: both get what attention left,
+	 * each normed on its own, and so are their results (Gemma 4). The router reads that normed
+	 * with a weight of its own and divided by the square root of its width, and the weights of
+	 * experts are multiplied by a number of each */
+	bool beside;
 	/* Of GLM-4: a probability is the sigmoid of a logit */
 	bool router_sigmoid;
 	enum correction correction;
@@ -267,6 +285,11 @@ void model_drop_dense(struct model_config *c);
 enum delta_param { DELTA_CONV, DELTA_DECAY, DELTA_DT, DELTA_NORM, DELTA_PARAMS };
 const char *delta_param_name(enum delta_param p);
 int64_t delta_param_count(const struct model_config *c, enum delta_param p);
+/* What a router has beside its matrix where layers have an MLP beside experts: the weight of its
+ * norm, and a number of each expert. The name behind "model.layers.3.", and how many numbers. */
+enum router_param { ROUTER_NORM, ROUTER_SCALES, ROUTER_PARAMS };
+const char *router_param_name(enum router_param p);
+int64_t router_param_count(const struct model_config *c, enum router_param p);
 /* The name of a router's correction behind "model.layers.3."; NULL: it has none. */
 const char *correction_name(const struct model_config *c);
 /* A tensor's dimensions here, which it changes to those that files have, and their number there.

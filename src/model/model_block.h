@@ -33,8 +33,8 @@ struct model_blocks {
 		     struct expert_rows *w, struct err *e);
 	int (*experts)(struct slot *sl, struct tape *t, int64_t index, struct tensor *rows,
 		       const struct routing *r, struct tensor **y_p, struct err *e);
-	int (*combine)(struct tape *t, const struct expert_rows *w, struct tensor *rows,
-		       struct tensor **y_p, struct err *e);
+	int (*combine)(struct slot *sl, struct tape *t, int64_t index, const struct expert_rows *w,
+		       struct tensor *rows, struct tensor **y_p, struct err *e);
 	bool alike; /* all layers keep equally much for their backward pass */
 	/* Most parameters of front and end together, and of a layer. */
 	size_t (*params)(const struct model_config *c, bool layer);

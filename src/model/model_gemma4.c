@@ -2,13 +2,14 @@
 /* model_gemma4.c - Gemma 4, text (transformers 5.24, models/gemma4): norms as in Gemma 2 that
  * multiply with their weight alone, q, k and v normed, scores without a factor, five layers with a
  * window to each one without. Those without have wider heads, fewer keys, which may be the values
- * too, and rotate the first of their frequencies only. */
+ * too, and rotate the first of their frequencies only. A mixture has experts beside each MLP. */
 #include "model/model.h"
 
 #include "base/err.h"
 #include "base/json.h"
 #include "model/rope.h"
 #include "model/window.h"
+#include "tensor/routing.h"
 
 #include <float.h>
 #include <math.h>
@@ -104,24 +105,17 @@ static int read_rope(const json_t *j, const char *where, const char *kind, int t
 static int refuse(const json_t *j, const char *where, struct err *e)
 {
 	int64_t each = 256, shared = 0;
-	bool mixture = false;
 	const char *both = "vision";
 	TRY(json_opt_int(j, where, "hidden_size_per_layer_input", 0, 1 << 20, &each, e));
 	TRY(json_opt_int(j, where, "num_kv_shared_layers", 0, MODEL_LAYERS_MOST, &shared, e));
-	TRY(json_opt_bool(j, where, "enable_moe_block", &mixture, e));
 	TRY(json_opt_str(j, where, "use_bidirectional_attention", &both, e));
 	if (each || shared)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s: Gemma 4 with embeddings for each layer "
 			       "('hidden_size_per_layer_input' %lld) or layers that share keys and "
 			       "values ('num_kv_shared_layers' %lld), such as E2B and E4B, is not "
-			       "supported; the dense 31B is",
+			       "supported; 31B and 26B-A4B are",
 			       where, (long long)each, (long long)shared);
-	if (mixture)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: Gemma 4 with experts ('enable_moe_block' is true), such as "
-			       "26B-A4B, is not supported; the dense 31B is",
-			       where);
 	if (strcmp(both, "vision") != 0)
 		return err_set(
 			e, ERR_UNSUPPORTED,
@@ -131,10 +125,25 @@ static int refuse(const json_t *j, const char *where, struct err *e)
 	return 0;
 }
 
+/* In every layer, where it has any; transformers has no loss of routers for them. */
+static int read_experts(const json_t *j, const char *where, struct model_config *c, struct err *e)
+{
+	TRY(json_opt_bool(j, where, "enable_moe_block", &c->beside, e));
+	if (!c->beside)
+		return 0;
+	c->expert_names = EXPERTS_SIDE;
+	c->experts_whole = true;
+	c->dense_width = c->intermediate;
+	TRY(json_need_int(j, where, "moe_intermediate_size", 1, 1 << 22, &c->intermediate, e));
+	TRY(json_need_int(j, where, "num_experts", 1, EXPERTS_MOST, &c->experts, e));
+	return json_need_int(j, where, "top_k_experts", 1, c->experts, &c->top_k, e);
+}
+
 static int read_gemma4(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
 	int64_t window = 512;
 	TRY(refuse(j, where, e));
+	TRY(read_experts(j, where, c, e));
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	TRY(json_opt_bool(j, where, "attention_k_eq_v", &c->full_k_is_v, e));
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
@@ -178,7 +187,7 @@ static const char *const keys[] = { "attention_bias",
 				    NULL };
 
 const struct model_family model_gemma4 = { .name = "gemma4",
-					   .help = "Gemma 4 31B",
+					   .help = "Gemma 4 31B, 26B-A4B",
 					   .model_types = types,
 					   .keys = keys,
 					   .head_dim = 256,

@@ -33,6 +33,9 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
 		if (strstr(name, delta_param_name(k)))
 			t->shape[0] = delta_param_count(c, k);
+	for (enum router_param k = 0; k < ROUTER_PARAMS; k++)
+		if (strstr(name, router_param_name(k)))
+			t->shape[0] = router_param_count(c, k);
 	int at = 0;
 	long long layer = 0;
 	if (sscanf(name, "model.layers.%lld.%n", &layer, &at) < 0)

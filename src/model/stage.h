@@ -70,7 +70,7 @@ struct stage_options {
 struct layer {
 	/* NULL: the family has none there; qnorm, knorm: those that linear_norm() names */
 	struct param *norm[NORM_COUNT], *qnorm, *knorm, *sinks, *correction, *delta[DELTA_PARAMS];
-	struct param *scalar;
+	struct param *scalar, *router[ROUTER_PARAMS];
 	float scale; /* what it is: it is not trained */
 	struct linear_part lin[LIN_COUNT];
 	struct linear_part *experts[LIN_COUNT]; /* of modules that each expert has; else NULL */

@@ -186,11 +186,13 @@ void describe_memory(const struct description *d, const struct profile *p,
 		     k = c->experts ? (double)c->top_k
 				    : 1, /* rows of a token, of experts both sides */
 		own = c->experts ? 2 * k * C * bytes + 8 * (double)c->experts : 0,
-		     wide = k * F + (double)c->shared,
-		     attn = c->delta_layers || c->latent.kv || c->full_head_dim
-				    ? (double)model_attention_kept(c)
-				    : 2 * C + 2 * kv,
-		     all = T * ((4 * C + attn + 3 * wide) * bytes + own + 4 * (double)c->heads),
+		     wide = k * F + (double)c->shared + (c->beside ? (double)c->dense_width : 0),
+		     side = c->beside ? 7 * C : 0, /* norms, and what each side gives */
+		attn = c->delta_layers || c->latent.kv || c->full_head_dim
+			       ? (double)model_attention_kept(c)
+			       : 2 * C + 2 * kv,
+		     all = T *
+			   ((4 * C + side + attn + 3 * wide) * bytes + own + 4 * (double)c->heads),
 		     kept = all - T * ((in ? 0 : C) + (down ? 0 : F)) * bytes,
 		     rows = (double)op_loss_rows(c->vocab);
 	const struct delta_heads *h = &c->delta_heads;

@@ -11,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char gate_up[] = "mlp.experts.gate_up_proj", down[] = "mlp.experts.down_proj";
-
 /* The modules of a fused parameter: gate and up, or down. */
 struct parts {
+	const char *key; /* "mlp.experts.down_proj" */
 	enum linear l[2];
 	int n;
 	bool alternate; /* their rows do */
@@ -23,8 +22,18 @@ struct parts {
 static struct parts parts_of(const struct model_config *c, bool of_down)
 {
 	const bool sparse = c->expert_names == EXPERTS_SPARSE;
-	return of_down ? (struct parts){ .l = { sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN }, .n = 1 }
-		       : (struct parts){ .l = { sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE,
+	if (c->expert_names == EXPERTS_SIDE)
+		return of_down ? (struct parts){ .key = "experts.down_proj",
+						 .l = { LIN_SIDE_DOWN },
+						 .n = 1 }
+			       : (struct parts){ .key = "experts.gate_up_proj",
+						 .l = { LIN_SIDE_GATE, LIN_SIDE_UP },
+						 .n = 2 };
+	return of_down ? (struct parts){ .key = "mlp.experts.down_proj",
+					 .l = { sparse ? LIN_SPARSE_W2 : LIN_EXPERT_DOWN },
+					 .n = 1 }
+		       : (struct parts){ .key = "mlp.experts.gate_up_proj",
+					 .l = { sparse ? LIN_SPARSE_W1 : LIN_EXPERT_GATE,
 						sparse ? LIN_SPARSE_W3 : LIN_EXPERT_UP },
 					 .n = 2,
 					 .alternate = c->expert_names == EXPERTS_OSS };
@@ -120,8 +129,9 @@ static int take_apart(struct apart *t, const struct peft_pair *f, struct err *e)
 		      F = c->intermediate;
 	const bool up = f->in == C && f->out == 2 * F, of_down = f->in == F && f->out == C,
 		   there = layer >= 0 && layer < c->layers && layer_is_mixture(c, layer);
+	const struct parts q = parts_of(c, !up);
 	char key[128];
-	snprintf(key, sizeof key, "model.layers.%lld.%s", (long long)layer, up ? gate_up : down);
+	snprintf(key, sizeof key, "model.layers.%lld.%s", (long long)layer, q.key);
 	const int64_t r = peft_rank_of(&t->ad->cfg, key);
 	if (!there || (!up && !of_down) || f->r != E * r)
 		return err_set(e, ERR_INPUT,
@@ -129,7 +139,6 @@ static int take_apart(struct apart *t, const struct peft_pair *f, struct err *e)
 			       "does not fit %lld experts of [%lld, %lld]",
 			       t->dir, f->module, (long long)f->out, (long long)f->in,
 			       (long long)f->r, (long long)E, (long long)F, (long long)C);
-	const struct parts q = parts_of(c, !up);
 	const bool own = own_columns(f, &q, E, r);
 	const double scale = peft_scale_of(&t->ad->cfg, key);
 	for (int64_t x = 0; x < E; x++)
@@ -286,7 +295,8 @@ static int fuse(const struct together *t, int64_t layer, bool of_down, bool nest
 	const int64_t out = dim[0] * q.n;
 	float *a = arena_alloc(t->a, (size_t)(E * k * dim[1]) * sizeof *a),
 	      *b = arena_alloc(t->a, (size_t)(out * k * E) * sizeof *b);
-	snprintf(module, sizeof module, "model.layers.%lld.mlp.experts%s", (long long)layer,
+	snprintf(module, sizeof module, "model.layers.%lld.%.*s%s", (long long)layer,
+		 (int)(strrchr(q.key, '.') - q.key), q.key,
 		 nested && !of_down ? ".base_layer" : "");
 	const char *name = arena_strdup(t->a, module);
 	if (!a || !b || !name)
@@ -310,8 +320,7 @@ static int fuse(const struct together *t, int64_t layer, bool of_down, bool nest
 							    .fused = true,
 							    .a = a,
 							    .b = b };
-	add_parameter(&t->out->cfg, of_down ? down : gate_up,
-		      &(struct peft_pair){ .r = (int)k, .scale = scale });
+	add_parameter(&t->out->cfg, q.key, &(struct peft_pair){ .r = (int)k, .scale = scale });
 	return 0;
 }
 
@@ -336,21 +345,25 @@ static bool is_of_experts(const struct model_config *c, const char *module, bool
 /* Gate and up, down, a router; gate, up and down of an MLP and of a shared expert. */
 enum { PARAMETERS = 9 };
 
-/* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`. */
+/* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`, of Gemma 4
+ * `router.proj.weight`. */
 static int add_router(const struct together *t, const struct peft_pair *p, struct err *e)
 {
-	const bool oss = t->c->expert_names == EXPERTS_OSS;
-	static const char *const key[] = { "mlp.gate.weight", "mlp.router.weight" };
+	static const char *const keys[] = { [EXPERTS_MLP] = "mlp.gate.weight",
+					    [EXPERTS_SPARSE] = "mlp.gate.weight",
+					    [EXPERTS_OSS] = "mlp.router.weight",
+					    [EXPERTS_SIDE] = "router.proj.weight" };
+	const char *key = keys[t->c->expert_names];
 	struct peft_config *c = &t->out->cfg;
 	struct peft_pair *to = &t->out->pair[t->out->npair++];
 	char name[128];
 	*to = *p;
-	snprintf(name, sizeof name, "model.layers.%lld.mlp.%s", (long long)layer_of(p->module),
-		 oss ? "router" : "gate");
+	snprintf(name, sizeof name, "model.layers.%lld.%.*s", (long long)layer_of(p->module),
+		 (int)(strrchr(key, '.') - key), key);
 	to->module = arena_strdup(t->a, name);
 	if (!to->module)
 		return err_nomem(e, sizeof name, "a name");
-	add_parameter(c, key[oss], p);
+	add_parameter(c, key, p);
 	return 0;
 }
 

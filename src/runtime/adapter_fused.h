@@ -10,7 +10,8 @@
  * are those of gate, then those of up; of gpt-oss they alternate. Here a matrix of an expert has a
  * pair of its own: a pair of gate_up_proj is one of gate and one of up with equal A; and theirs are
  * one of twice the rank, each with zeros where the other has its columns. So what was joined here
- * comes apart as it was. Mixtral's block and modules have other names there. */
+ * comes apart as it was. Mixtral's block and modules have other names there; of Gemma 4 the block
+ * is `experts` in place of `mlp.experts`. */
 #ifndef HS_RUNTIME_ADAPTER_FUSED_H
 #define HS_RUNTIME_ADAPTER_FUSED_H
 

@@ -23,8 +23,10 @@ static uint64_t layer_bytes(const struct memory_ask *a, uint64_t n)
 		       attention = (uint64_t)model_attention_kept(c);
 	/* of experts, whose inputs and outputs are kept too */
 	const uint64_t width = (uint64_t)c->intermediate * (c->experts ? (uint64_t)c->top_k : 1) +
-			       (c->experts ? (uint64_t)(c->top_k * c->hidden + c->shared) : 0);
-	uint64_t sum = one * (4 * (uint64_t)c->hidden + attention + 3 * width) +
+			       (c->experts ? (uint64_t)(c->top_k * c->hidden + c->shared) : 0) +
+			       (c->beside ? (uint64_t)c->dense_width : 0),
+		       side = c->beside ? 7 * (uint64_t)c->hidden : 0;
+	uint64_t sum = one * (4 * (uint64_t)c->hidden + side + attention + 3 * width) +
 		       4 * n * (2 + (uint64_t)c->heads);
 	for (int i = 0; i < LIN_COUNT; i++)
 		sum += a->opt->lora.target[i] ? one * (uint64_t)a->opt->lora.r : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge_fused.h - the experts of gpt-oss in a folder that transformers reads: one tensor for all of
- * a layer (file/fused.h), put together from the modules of each expert. */
+/* merge_fused.h - the experts of gpt-oss and Gemma 4 in a folder that transformers reads: one
+ * tensor for all of a layer (file/fused.h), put together from the modules of each expert. */
 #ifndef HS_RUNTIME_MERGE_FUSED_H
 #define HS_RUNTIME_MERGE_FUSED_H
 
@@ -16,8 +16,8 @@ typedef int (*merge_rows_fn)(void *ctx, const char *name, int64_t row0, int64_t 
 
 /* Whether a tensor of the model is part of such a one. */
 bool merge_is_fused(const struct model_config *c, const char *name);
-/* 4 of each layer, behind spec[*n_p]; their names and what merge_fused_bytes() needs to know are in
- * `a`. */
+/* At most 4 of each layer, behind spec[*n_p]; their names and what merge_fused_bytes() needs to
+ * know are in `a`. */
 int merge_fused_specs(const struct model_config *c, enum dtype t, struct arena *a,
 		      struct st_spec *spec, size_t *n_p, struct err *e);
 /* Bytes [off, off+n), those of whole experts, of one of them. */

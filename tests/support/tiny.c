@@ -205,6 +205,9 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		if (c->correction && layer_is_mixture(c, i))
 			add_spec(&l, row ? 1 : c->experts, row ? c->experts : 0,
 				 "model.layers.%d.%s", i, correction_name(c));
+		for (enum router_param k = 0; k < ROUTER_PARAMS && c->beside; k++)
+			add_spec(&l, router_param_count(c, k), 0, "model.layers.%d.%s", i,
+				 router_param_name(k));
 		if (c->layer_scalar)
 			add_spec(&l, 1, 0, "model.layers.%d." MODEL_LAYER_SCALAR, i);
 		if (c->sinks)
