@@ -81,6 +81,61 @@ int halves_combine(struct slot *sl, int64_t i, struct err *e)
 	return take_output(sl, i, y, e);
 }
 
+/* The norms that the second half has where an MLP is beside the experts, as far as they are
+ * trained. */
+static struct param *norm_behind(const struct slot *sl, int64_t i, int k)
+{
+	struct param *p = sl->stage->layer[i].norm[k ? NORM_MLP_OUT : NORM_SIDE_OUT];
+	return sl->halves[i].w.mlp && p && p->trainable ? p : NULL;
+}
+
+static size_t grad_bytes(const struct param *p) { return (size_t)param_count(p) * 4; }
+
+/* Between the halves of a microbatch another one's may be computed, and gradients are summed by
+ * microbatch: that of these norms is kept apart until its layer is done. was[k] is what the sum
+ * was. */
+static int set_apart(struct slot *sl, int64_t i, struct dev_ref was[2], struct err *e)
+{
+	for (int k = 0; k < 2; k++) {
+		struct param *p = norm_behind(sl, i, k);
+		if (!p)
+			continue;
+		TRY(dmem_take(&sl->mem, grad_bytes(p), &was[k], e));
+		TRY(dmem_take(&sl->mem, grad_bytes(p), &sl->halves[i].behind[k], e));
+		TRY(dev_copy(was[k], DEV_REF(p->grad, 0), grad_bytes(p), e));
+		TRY(dev_zero(DEV_REF(p->grad, 0), grad_bytes(p), e));
+	}
+	return 0;
+}
+
+static int keep_apart(struct slot *sl, int64_t i, const struct dev_ref was[2], struct err *e)
+{
+	for (int k = 0; k < 2; k++) {
+		struct param *p = norm_behind(sl, i, k);
+		if (!p)
+			continue;
+		TRY(dev_copy(sl->halves[i].behind[k], DEV_REF(p->grad, 0), grad_bytes(p), e));
+		TRY(dev_copy(DEV_REF(p->grad, 0), was[k], grad_bytes(p), e));
+	}
+	return 0;
+}
+
+static int add_apart(struct slot *sl, int64_t i, struct err *e)
+{
+	for (int k = 0; k < 2; k++) {
+		struct param *p = norm_behind(sl, i, k);
+		if (!p)
+			continue;
+		const union dev_arg a[] = { { .b = DEV_REF(p->grad, 0) },
+					    { .b = sl->halves[i].behind[k] },
+					    { .i = param_count(p) },
+					    { .f = 1 },
+					    { .f = 1 } };
+		TRY(dev_launch(sl->stage->dev, K_axpby, DT_F32, a, e));
+	}
+	return 0;
+}
+
 int halves_back_combine(struct slot *sl, int64_t i, struct err *e)
 {
 	struct stage *s = sl->stage;
@@ -101,10 +156,13 @@ int halves_back_combine(struct slot *sl, int64_t i, struct err *e)
 	if (weight->needs_grad)
 		TRY(tape_new(&t, &sl->mem, DT_F32, 2, weight->dim, &weight->grad, e));
 	v->grad = v->back->grad->at;
+	struct dev_ref was[2];
+	TRY(set_apart(sl, i, was, e));
 	struct dmem_mark k = dmem_mark(s->scratch);
 	TRY(tape_seed(&t, sl->h[i + 1], sl->grad, e));
 	t.last = v->combine;
 	TRY(tape_backward(&t, e));
+	TRY(keep_apart(sl, i, was, e));
 	dmem_back(s->scratch, k);
 	return 0;
 }
@@ -118,6 +176,7 @@ int halves_back_route(struct slot *sl, int64_t i, struct err *e)
 		return 0;
 	if (!halves_at(s, i))
 		return run_layer_back(sl, i, e);
+	TRY(add_apart(sl, i, e));
 	struct dmem_mark k = dmem_mark(s->scratch);
 	struct tape t = run_tape(sl, true, s->scratch);
 	x->grad = NULL;

@@ -29,6 +29,8 @@ struct halves {
 	struct tensor *back; /* (M,C) what the experts made of the rows, where these were */
 	struct tape_node *route, *combine;
 	struct dev_ref rows, grad;
+	/* Of the norms behind the experts (decoder.c): the gradient of this microbatch alone */
+	struct dev_ref behind[2];
 };
 
 /* Whether layer i of the stage has halves; whether any layer has. */
