@@ -250,7 +250,7 @@ static void test_families(void **state)
 		"gemma3-gguf",  "phi3",      "phi4-mini",    "glm4",     "olmoe",
 		"mixtral",      "qwen3-moe", "qwen2-moe",    "glm4-moe", "olmo3",
 		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss", "qwen3_5-moe-gguf",
-		"ernie4_5-moe"
+		"ernie4_5-moe", "lfm2"
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };

@@ -421,6 +421,7 @@ static void test_words_of_transformers(void **state)
 		{ "ernie4_5-moe.gguf", "ernie4_5-moe" },
 		{ "qwen3_5-gguf.gguf", "qwen3_5-gguf" },
 		{ "seed_oss.gguf", "seed_oss" },
+		{ "lfm2.gguf", "lfm2" },
 		{ "qwen3_5-moe-gguf.gguf", "qwen3_5-moe-gguf" },
 		{ "olmoe.gguf", "olmoe" },
 		{ "phi3.gguf", "phi3" },

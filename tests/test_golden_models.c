@@ -61,6 +61,7 @@ static const struct row {
 	{ "qwen2_5-vision", "qwen2", true },
 	{ "qwen3-vision", "qwen3", true },
 	{ "qwen3-moe-vision", "qwen3-moe-narrow", true },
+	{ "lfm2", "lfm2", false },
 	{ "qwen3_5-vision", "qwen3_5", true },
 	{ "qwen3_5-moe-vision", "qwen3_5-moe", true },
 	{ "gemma3-new", "gemma3-new", true },
@@ -103,6 +104,7 @@ static const struct row {
 	{ "exaone4-gguf.gguf", "exaone4-gguf", true },
 	{ "ernie4_5.gguf", "ernie4_5", false },
 	{ "seed_oss.gguf", "seed_oss", false },
+	{ "lfm2.gguf", "lfm2", true },
 	{ "smollm3-gguf", "smollm3-gguf", true },
 	{ "smollm3-gguf.gguf", "smollm3-gguf", true },
 	{ "gemma.gguf", "gemma", true },
@@ -164,7 +166,7 @@ static float *file_matrix(struct golden_model *m, const char *name, int64_t rows
 static void head(struct golden_model *m, const float *h, int64_t n, float *logits)
 {
 	int64_t width = m->cfg.hidden, vocab = m->cfg.vocab;
-	float *norm = file_matrix(m, "model.norm.weight", 1, width);
+	float *norm = file_matrix(m, final_norm_name(&m->cfg), 1, width);
 	float *table = file_matrix(m, m->cfg.tied ? "model.embed_tokens.weight" : "lm_head.weight",
 				   vocab, width);
 	for (int64_t i = 0; i < n; i++) {
@@ -323,9 +325,10 @@ static void full_gradients(const struct row *r, bool recompute)
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
 	static const enum linear attention[] = {
-		LIN_Q,       LIN_K,       LIN_V,       LIN_O,         LIN_QKV,        LIN_DELTA_QKV,
-		LIN_DELTA_Z, LIN_DELTA_B, LIN_DELTA_A, LIN_DELTA_OUT, LIN_DELTA_QKVZ, LIN_DELTA_BA,
-		LIN_Q_A,     LIN_Q_B,     LIN_KV_A,    LIN_KV_B
+		LIN_Q,          LIN_K,        LIN_V,        LIN_O,       LIN_QKV,
+		LIN_DELTA_QKV,  LIN_DELTA_Z,  LIN_DELTA_B,  LIN_DELTA_A, LIN_DELTA_OUT,
+		LIN_DELTA_QKVZ, LIN_DELTA_BA, LIN_Q_A,      LIN_Q_B,     LIN_KV_A,
+		LIN_KV_B,       LIN_CONV_IN,  LIN_CONV_OUT, LIN_ATTN_OUT
 	};
 	static const char *const all[] = { "all-linear" };
 	struct model_config cfg;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Models with linear attention (Qwen3.5, dense and with experts) through the commands: one process
-# and a pipeline have the same bits, a run goes on from its middle, results have the shapes that
-# other programs read, and what cannot be written is named. Prints TAP.
+# Models with linear attention (Qwen3.5, dense and with experts) or short convolutions (LFM2)
+# through the commands: one process and a pipeline have the same bits, a run goes on from its
+# middle, results have the shapes that other programs read, and what cannot be written is named.
+# Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 . tests/support/golden_job.sh
 golden_job qwen3_5 3 5
@@ -81,5 +82,27 @@ check "experts: merged into a GGUF: the loss is that of the merged folder"
 run profile job.yaml output_dir=none --out mixed-measured &&
 	run plan --profile mixed-measured/profile.json && grep -q "^local limits the job" out
 check "experts: measured and planned, each second layer with linear attention"
+
+# short convolutions
+cp -r "$golden/lfm2" short
+cp "$golden"/smollm2/tokenizer*.json short
+sed -i 's/^base_model: mixture/base_model: short/; s/end: 2,/end: 3,/' job.yaml two.yaml
+conv='conv.conv.weight":{"dtype":"[A-Z0-9]*","shape":\[48,1,3\]'
+run train job.yaml output_dir=short-one && run train two.yaml output_dir=short-two &&
+	cmp short-one/model.safetensors short-two/model.safetensors &&
+	grep -qa "$conv" short-one/model.safetensors &&
+	grep -qa '"model.embedding_norm.weight"' short-one/model.safetensors
+check "short convolutions: two stages have the bits of one process"
+run train two.yaml output_dir=short-lora adapter=qlora lora_r=4 lora_target_linear=true \
+	max_steps=2 gradient_checkpointing=true &&
+	grep -q '"in_proj"' short-lora/adapter_config.json && run merge short short-lora shorter &&
+	grep -qa "$conv" shorter/model.safetensors &&
+	run eval shorter --data data.jsonl && grep -q loss out &&
+	run generate short --adapter short-lora --prompt "What is 3?" --max-new-tokens 4 \
+		--temperature 0
+check "short convolutions: LoRA on all modules in 4 bits, recomputed, merged; generate"
+run profile job.yaml output_dir=none --out short-measured &&
+	run plan --profile short-measured/profile.json && grep -q "^local limits the job" out
+check "short convolutions: measured and planned"
 echo "1..$n"
 exit $failed

@@ -194,6 +194,75 @@ static void counts_of_published_models(void **state)
 	}
 }
 
+/* LFM2 as on the hub: parameters as transformers counts them, the width of MLPs, which layers have
+ * attention; and what its configuration may not say. */
+static void keys_of_lfm2(void **state)
+{
+	(void)state;
+#define OF_HUB                                                                                     \
+	"\"block_auto_adjust_ff_dim\":true,\"block_ffn_dim_multiplier\":1.0,"                      \
+	"\"block_mlp_init_scale\":1.0,\"block_multiple_of\":256,\"block_norm_eps\":1e-05,"         \
+	"\"block_out_init_scale\":1.0,\"block_use_swiglu\":true,\"conv_L_cache\":3,"               \
+	"\"block_use_xavier_init\":true,\"conv_bias\":false,\"conv_use_xavier_init\":true,"        \
+	"\"num_key_value_heads\":8,\"norm_eps\":1e-05,\"use_pos_enc\":true"
+	static const char all[] = "\"num_hidden_layers\":2,\"hidden_size\":32,\"vocab_size\":64,"
+				  "\"num_attention_heads\":4";
+	static const struct {
+		const char *more, *says; /* NULL: read */
+		int64_t count, width, full;
+	} rows[] = {
+		{ OF_HUB ",\"num_hidden_layers\":16,\"hidden_size\":1024,\"block_dim\":1024,"
+			 "\"conv_dim\":1024,\"conv_dim_out\":1024,\"block_ff_dim\":6656,"
+			 "\"num_attention_heads\":16,\"num_heads\":16,\"vocab_size\":65536,"
+			 "\"full_attn_idxs\":[2,5,8,10,12,14],\"rope_theta\":1000000.0",
+		  NULL, 354483968, 4608, 6 },
+		{ OF_HUB ",\"num_hidden_layers\":16,\"hidden_size\":2048,\"block_ff_dim\":12288,"
+			 "\"intermediate_size\":8192,\"num_attention_heads\":32,"
+			 "\"vocab_size\":65536,\"full_attn_idxs\":[2,5,8,10,12,14],"
+			 "\"tie_embedding\":true",
+		  NULL, 1170340608, 8192, 6 },
+		{ "\"layer_types\":[\"conv\",\"full_attention\"],\"full_attn_idxs\":null,"
+		  "\"block_auto_adjust_ff_dim\":false,\"intermediate_size\":40",
+		  NULL, 0, 40, 1 },
+		{ "\"block_ffn_dim_multiplier\":null,\"intermediate_size\":40", NULL, 0, 26, 2 },
+		{ "\"block_ffn_dim_multiplier\":1.5,\"intermediate_size\":40,"
+		  "\"block_multiple_of\":8",
+		  NULL, 0, 40, 2 },
+		{ "\"layer_types\":[\"conv\"]", "has 1 entries for 2 layers", 0, 0, 0 },
+		{ "\"layer_types\":[\"conv\",\"linear\"]", "'linear' is not supported", 0, 0, 0 },
+		{ "\"full_attn_idxs\":3", "must be a list of layers", 0, 0, 0 },
+		{ "\"conv_bias\":true", "'conv_bias' is true; only false is supported", 0, 0, 0 },
+		{ "\"conv_dim\":48", "'conv_dim' is 48; only 32 is supported", 0, 0, 0 },
+		{ "\"use_pos_enc\":false", "'use_pos_enc' is false", 0, 0, 0 },
+		{ "\"conv_L_cache\":1", "conv_L_cache", 0, 0, 0 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct err e = { 0 };
+		struct model_config *c = mem_zalloc(sizeof *c);
+		char text[1024];
+		const bool whole = strstr(rows[i].more, "hidden_size") != NULL;
+		snprintf(text, sizeof text, "{\"model_type\":\"lfm2\",%s%s%s}", whole ? "" : all,
+			 whole ? "" : ",", rows[i].more);
+		json_t *j = json_loads(text, 0, NULL);
+		assert_non_null(j);
+		const int rc = model_config_read(j, "config.json", c, &e);
+		if (rows[i].says ? rc >= 0 || !strstr(e.msg, rows[i].says) : rc < 0)
+			fail_msg("%s: %s", rows[i].more, rc < 0 ? e.msg : "read");
+		if (rc >= 0) {
+			assert_true(!rows[i].count || model_parameters(c) == rows[i].count);
+			assert_int_equal(c->intermediate, rows[i].width);
+			assert_int_equal(c->layers - c->delta_layers, rows[i].full);
+			assert_true(c->tied && c->norm_eps == 1e-5);
+			assert_int_equal(model_knows_tensor(c, "model.embedding_norm.weight"), 1);
+			assert_int_equal(model_knows_tensor(c, "model.norm.weight"), -1);
+			assert_int_equal(model_knows_tensor(c, "model.layers.0.conv.conv.weight"),
+					 c->delta[0] ? 1 : -1);
+		}
+		json_decref(j);
+		mem_free(c);
+	}
+}
+
 /* What a configuration with latent attention may not say, one line each. */
 static void latent_keys(void **state)
 {
@@ -469,6 +538,7 @@ int main(void)
 		cmocka_unit_test(layer_types_are_a_list),
 		cmocka_unit_test(counts_of_published_models),
 		cmocka_unit_test(latent_keys),
+		cmocka_unit_test(keys_of_lfm2),
 		cmocka_unit_test(kinds_of_gemma4),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),

@@ -301,6 +301,25 @@ static void case_glu(struct bench *b)
 	b->build = build_glu;
 }
 
+/* As in a layer with a short convolution: slices, two of them apart, and what lies alone. */
+static int build_mul(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	struct tensor *part[3], *y;
+	for (int i = 0; i < 3; i++)
+		TRY(op_slice_apply(&b->tape, b->used[0], 9 * i, 9, &part[i], e));
+	TRY(op_mul_apply(&b->tape, part[0], part[2], &y, e));
+	TRY(op_add_apply(&b->tape, y, 0.75f, NULL, &y, e));
+	TRY(op_mul_apply(&b->tape, part[1], y, &y, e));
+	return op_mul_apply(&b->tape, y, b->used[1], y_p, e);
+}
+
+static void case_mul(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, 27 });
+	bench_input(b, 2, (const int64_t[]){ N, 9 });
+	b->build = build_mul;
+}
+
 /* Three sequences of 6, 1 and 6 tokens. */
 static void three(struct bench *b)
 {
@@ -653,6 +672,7 @@ static const struct {
 	{ "swiglu_oss", case_swiglu_oss, false },
 	{ "geglu", case_geglu, false },
 	{ "glu", case_glu, false },
+	{ "mul", case_mul, false },
 	{ "conv1d", case_conv1d, false },
 	{ "delta", case_delta, false },
 	{ "add", case_add, false },

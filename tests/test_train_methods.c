@@ -614,6 +614,8 @@ static void families(void **state)
 		"\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1.5],"
 		"\"long_factor\":[2,5]}}",
 		"{\"model_type\":\"glm4\"," TINY_COMMON ",\"head_dim\":8}",
+		"{\"model_type\":\"lfm2\"," TINY_COMMON
+		",\"block_multiple_of\":4,\"full_attn_idxs\":[1,2]}",
 	};
 	for (size_t i = 0; i < ARRAY_LEN(config) * 2; i++) {
 		struct tiny t;

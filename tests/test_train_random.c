@@ -85,7 +85,7 @@ static void family(struct scenario *s, struct dice *d)
 	const char *f = ONE_OF(d, "llama", "llama", "llama", "mistral", "qwen2", "qwen3",
 			       "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "gemma", "gemma2",
 			       "gemma3_text", "gemma4_text", "phi3", "olmo2", "granite", "olmoe",
-			       "glm4", "smollm3", "qwen2_moe");
+			       "glm4", "smollm3", "qwen2_moe", "lfm2");
 	const int kv = INT_OF(d, 1, 1, 2, 3), heads = kv * INT_OF(d, 1, 1, 2, 3);
 	int head = INT_OF(d, 4, 8, 8, 16, 20, 80), hidden = INT_OF(d, 8, 24, 36, 40, 66, 100);
 	int layers = pick(d, 1, 6);
@@ -118,6 +118,10 @@ static void family(struct scenario *s, struct dice *d)
 			 ",\"global_head_dim\":%d,\"attention_k_eq_v\":%s,"
 			 "\"hidden_size_per_layer_input\":0,\"sliding_window\":9",
 			 INT_OF(d, 8, 24, 40), chance(d, 50) ? "true" : "false");
+	if (!strcmp(f, "lfm2"))
+		buf_addf(&b,
+			 ",\"block_multiple_of\":4,\"conv_L_cache\":%d,\"full_attn_idxs\":[1,2]",
+			 INT_OF(d, 2, 3, 4));
 	if (!strcmp(f, "gemma3_text"))
 		buf_addf(&b, ",\"sliding_window_pattern\":%d", INT_OF(d, 2, 3));
 	if (!strcmp(f, "gemma2") || !strcmp(f, "gemma3_text"))

@@ -76,6 +76,7 @@ ROOT = os.path.join(
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]
 ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]  # linear attention
 ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
+ATTENTION += ["in_proj"]  # of a short convolution
 ATTENTION += ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]  # latent attention
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate", "proj"]  # of experts
@@ -103,6 +104,7 @@ GGUF = (
     "qwen3_5-gguf",
     "qwen3_5-moe-gguf",
     "seed_oss",
+    "lfm2",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -1008,6 +1010,25 @@ FAMILIES["seed_oss"] = dict(
         tie_word_embeddings=False,
     ),
 )
+# short convolutions between gates; MLPs of 2/3 of 40 numbers, in steps of 4
+FAMILIES["lfm2"] = dict(
+    arch="lfm2",
+    store="BF16",
+    seed=7311,
+    config=dict(
+        vocab_size=269,
+        **dict(SMALL, num_hidden_layers=3),
+        conv_L_cache=3,
+        conv_bias=False,
+        block_multiple_of=4,
+        block_ffn_dim_multiplier=1.0,
+        block_auto_adjust_ff_dim=True,
+        layer_types=["conv", "full_attention", "conv"],
+        norm_eps=2e-5,
+        rope_theta=1000000.0,
+        tie_word_embeddings=True,
+    ),
+)
 # experts whose gate and up together are not as wide as the model: files say how they lie
 FAMILIES["qwen3-moe-narrow"] = dict(FAMILIES["qwen3-moe"], grads=False, seed=7302)
 FAMILIES["qwen3-moe-narrow"]["config"] = dict(
@@ -1201,6 +1222,7 @@ CLASS = {
     "olmo3": transformers.Olmo3ForCausalLM,
     "exaone4": transformers.Exaone4ForCausalLM,
     "ernie4_5": transformers.Ernie4_5ForCausalLM,
+    "lfm2": transformers.Lfm2ForCausalLM,
     "seed_oss": transformers.SeedOssForCausalLM,
     "ministral3": transformers.Ministral3ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
@@ -1488,7 +1510,8 @@ def expectation(name, model, with_grads=True, with_lora=True):
         "dynamic",
     )
     given = FAMILIES.get(name, {}).get("config", {})  # linear attention knows no mask
-    if not (given.get("sliding_window") or by_length or "linear_conv_kernel_dim" in given):
+    unmasked = "linear_conv_kernel_dim" in given or "conv_L_cache" in given
+    if not (given.get("sliding_window") or by_length or unmasked):
         far = (run_packed(model, b) - logits).abs().max().item()
         assert far < 2e-5, (name, far)
     if experts.blocks(model):
@@ -1566,6 +1589,19 @@ def expectation(name, model, with_grads=True, with_lora=True):
             keep |= {
                 f"model.layers.{at}.self_attn." + k
                 for k in ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
+            }
+        if model.config.model_type == "lfm2":
+            keep |= {"model.embedding_norm.weight", f"model.layers.{last}.feed_forward.w2.weight"}
+            keep |= {
+                "model.layers.0." + k
+                for k in ("conv.in_proj.weight", "conv.out_proj.weight", "conv.conv.weight")
+                + ("operator_norm.weight", "ffn_norm.weight", "feed_forward.w1.weight")
+                + ("feed_forward.w3.weight",)
+            }
+            keep |= {
+                "model.layers.1.self_attn." + k
+                for k in ("q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight")
+                + ("q_layernorm.weight", "k_layernorm.weight")
             }
         if model.config.model_type in ("qwen2_moe", "qwen3_5_moe_text", "qwen3_next"):
             keep |= {
@@ -1951,11 +1987,17 @@ def write_family_gguf(name, model, c):
     w.add_block_count(c["num_hidden_layers"])
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
-    if "intermediate_size" in c:
+    if arch == "lfm2":
+        w.add_feed_forward_length(model.model.layers[0].feed_forward.w1.out_features)
+        w.add_shortconv_l_cache(c["conv_L_cache"])
+    elif "intermediate_size" in c:
         w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
-    w.add_head_count_kv(c["num_key_value_heads"])
-    w.add_layer_norm_rms_eps(c.get("rms_norm_eps", 1e-6))
+    heads = c["num_key_value_heads"]
+    if arch == "lfm2":
+        heads = [0 if t == "conv" else heads for t in c["layer_types"]]
+    w.add_head_count_kv(heads)
+    w.add_layer_norm_rms_eps(c.get("norm_eps", c.get("rms_norm_eps", 1e-6)))
     rope = c.get("rope_parameters", c)
     w.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     w.add_key_length(hd)
@@ -2028,6 +2070,8 @@ def write_family_gguf(name, model, c):
         if ".experts." in k:
             merged.setdefault(re.sub(r"experts\.\d+", "experts", k), []).append(a)
             continue
+        if ".conv.conv." in k:
+            a = a[:, 0]
         if ".linear_attn." in k:
             a = linear_attention(k, a, c)
         elif arch.startswith(("gemma", "qwen35")) and k.endswith("norm.weight"):
@@ -2045,7 +2089,7 @@ def write_family_gguf(name, model, c):
             to = names.get_name(k)
         if k.endswith(("shared_expert_gate.weight", "moe_statics.e_score_correction_bias")):
             a = a[0]
-        half = a.ndim > 1 and "ffn_gate_inp" not in to and "ssm_conv1d" not in to
+        half = a.ndim > 1 and "ffn_gate_inp" not in to and "conv1d" not in to and ".conv." not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
     for k, list_of in merged.items():
         to, a = names.get_name(k, try_suffixes=(".weight", ".bias")), np.stack(list_of)

@@ -122,6 +122,10 @@ MODELS = {
         | dict(moe_intermediate_size=32, shared_expert_intermediate_size=64)
         | dict(rope_parameters=dict(rope_type="default", rope_theta=1e6)),
     ),
+    "lfm2": (
+        "Lfm2Config",
+        dict(SHAPE, num_hidden_layers=4, block_multiple_of=32, full_attn_idxs=[1, 3]),
+    ),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)

@@ -47,7 +47,7 @@ static const struct token_pre pres[] = {
 	  false,
 	  false,
 	  false },
-	{ "llama-bpe llama3 llama-v3", { LLAMA3 }, true, true, false },
+	{ "llama-bpe llama3 llama-v3 lfm2", { LLAMA3 }, true, true, false },
 	{ "dbrx smaug-bpe glm4", { LLAMA3 }, false, false, false },
 	{ "gpt-4o", { GPT4O }, false, false, false },
 	{ "qwen2", { QWEN2 }, false, false, true },

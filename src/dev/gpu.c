@@ -371,6 +371,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_glu_bwd:
 		STEP(glu_bwd, gated_groups(a + 5), somes(6));
 		break;
+	case K_mul_fwd:
+		STEP(mul_fwd, gated_groups(a + 3), somes(4));
+		break;
+	case K_mul_bwd:
+		STEP(mul_bwd, gated_groups(a + 5), somes(6));
+		break;
 	case K_conv1d_fwd:
 		STEP(conv1d_fwd, over(a[5].i * a[6].i, GPU_LANES), loop(a[7].i));
 		break;

@@ -104,7 +104,8 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 		t->shape[1] = t->shape[0];
 		t->shape[0] = 1;
 	}
-	if (t->ndim == 2 && strstr(t->name, ".conv1d.")) { /* a vector (model_file.h) */
+	if (t->ndim == 2 && (strstr(t->name, ".conv1d.") || strstr(t->name, ".conv.conv."))) {
+		/* a vector (model_file.h) */
 		t->ndim = 1;
 		t->shape[0] = (int64_t)g->count;
 		t->shape[1] = 0;

@@ -355,7 +355,8 @@ static int plain_tensor(const struct folder *fo, const struct st_tensor *st, str
 		t->shape[0] = t->shape[1];
 		t->shape[1] = 0;
 	}
-	if (st->ndim == 3 && st->shape[1] == 1 && strstr(st->name, ".conv1d.")) {
+	if (st->ndim == 3 && st->shape[1] == 1 &&
+	    (strstr(st->name, ".conv1d.") || strstr(st->name, ".conv.conv."))) {
 		t->ndim = 1; /* of a convolution by channel: a vector (model_file.h) */
 		t->shape[0] = (int64_t)st->count;
 		t->shape[1] = t->shape[2] = 0;

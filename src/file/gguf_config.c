@@ -263,13 +263,51 @@ static void set_int(const struct maker *m, const char *key, int64_t v)
 	json_object_set_new(m->o, key, json_integer(v));
 }
 
+/* LFM2: a list says how many heads of keys and values a layer has, 0 where it has a short
+ * convolution instead. */
+static int read_lfm2(const struct maker *m, int64_t *kv_p, struct err *e)
+{
+	static const char *const type[] = { "conv", "full_attention" };
+	const struct gguf_kv *kv = find(m, "attention.head_count_kv");
+	const int64_t layers = json_integer_value(json_object_get(m->o, "num_hidden_layers"));
+	int64_t seen = 0, conv = 0;
+	json_t *list = NULL, *types;
+	bool ok = true;
+	TRY(read_integer(m, "shortconv.l_cache", true, 2, &conv, e));
+	if (!kv || !kv->array)
+		return err_set(e, ERR_INPUT, "%s: '%s.attention.head_count_kv' must be a list",
+			       m->g->path, m->arch->name);
+	TRY(gguf_kv_json(m->g, kv, &list, e));
+	types = json_array();
+	ok = (int64_t)json_array_size(list) == layers;
+	for (int64_t i = 0; i < layers && ok; i++) {
+		const json_int_t n = json_integer_value(json_array_get(list, (size_t)i));
+		ok = n >= 0 && n <= INT_LIMIT && (!n || !seen || n == seen);
+		seen = n ? n : seen;
+		json_array_append_new(types, json_string(type[n > 0]));
+	}
+	json_decref(list);
+	json_object_set_new(m->o, "layer_types", types);
+	if (!ok)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: '%s' must be a list of %lld layers, 0 or the same number",
+			       m->g->path, kv->key, (long long)layers);
+	*kv_p = seen ? seen : *kv_p;
+	set_int(m, "conv_L_cache", conv);
+	json_object_set_new(m->o, "block_auto_adjust_ff_dim", json_false());
+	return 0;
+}
+
 /* Reads the width of a head; a head that is rotated only in part is refused. */
 static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 {
 	int64_t n = 0, kv = 0, d = 0, v = 0, rot = 0;
 	TRY(read_integer(m, "attention.head_count", true, 1, &n, e));
 	kv = n;
-	TRY(read_integer(m, "attention.head_count_kv", false, 1, &kv, e));
+	if (m->arch->norms == GGUF_NORMS_LFM2)
+		TRY(read_lfm2(m, &kv, e));
+	else
+		TRY(read_integer(m, "attention.head_count_kv", false, 1, &kv, e));
 	TRY(read_integer(m, "rope.dimension_count", false, 1, &rot, e));
 	d = hidden / n;
 	TRY(read_integer(m, "attention.key_length", false, 1, &d, e));
@@ -496,7 +534,8 @@ static int make(const struct maker *m, struct err *e)
 	if (m->arch->linear)
 		TRY(read_layers(m, layers, e));
 	TRY(read_heads(m, hidden, e));
-	json_object_set_new(m->o, "rms_norm_eps", json_real(eps));
+	json_object_set_new(m->o, m->arch->norms == GGUF_NORMS_LFM2 ? "norm_eps" : "rms_norm_eps",
+			    json_real(eps));
 	json_object_set_new(m->o, "rope_theta", json_real(theta));
 	set_int(m, "vocab_size", embd->ne[1]);
 	set_int(m, "max_position_embeddings", context);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "file/gguf.h"
 #include "file/gguf_kv.h"
+#include "file/lfm2_keys.h"
 #include "file/llama3_rope.h"
 
 #include <math.h>
@@ -164,14 +165,34 @@ static int put_rope(const struct gguf_maker *m, int64_t positions, struct err *e
 	return 0;
 }
 
+/* LFM2: of each layer, 0 where it has a short convolution instead. */
+static int put_kv_heads(const struct gguf_maker *m, int64_t kv, struct err *e)
+{
+	const int64_t layers = m->s->layers;
+	if (m->p)
+		pairs_array(m->p, "lfm2.attention.head_count_kv", GGUF_I32, (uint64_t)layers);
+	for (int64_t i = 0; i < layers; i++) {
+		const int conv = lfm2_is_conv(m->c, m->where, layers, i, e);
+		const int32_t n = conv ? 0 : (int32_t)kv;
+		TRY(conv);
+		if (m->p)
+			buf_add(&m->p->b, &n, sizeof n);
+	}
+	return 0;
+}
+
 static int make(const struct gguf_maker *m, struct err *e)
 {
 	struct gguf_shape *s = m->s;
 	int64_t hidden = 0, ffn = 0, heads = 0, kv = 0, context = 0;
 	double eps = s->arch->eps > 0 ? s->arch->eps : 1e-6;
+	const bool lfm2 = s->arch->norms == GGUF_NORMS_LFM2;
 	TRY(json_need_int(m->c, m->where, "hidden_size", 1, INT32_MAX, &hidden, e));
-	TRY((s->arch->no_mlp ? json_opt_int : json_need_int)(m->c, m->where, "intermediate_size", 1,
-							     INT32_MAX, &ffn, e));
+	if (lfm2)
+		TRY(lfm2_width(m->c, m->where, &ffn, e));
+	else
+		TRY((s->arch->no_mlp ? json_opt_int : json_need_int)(
+			m->c, m->where, "intermediate_size", 1, INT32_MAX, &ffn, e));
 	TRY(json_need_int(m->c, m->where, "num_hidden_layers", 1, 100000, &s->layers, e));
 	TRY(json_need_int(m->c, m->where, "num_attention_heads", 1, 65536, &heads, e));
 	TRY(json_need_int(m->c, m->where, "max_position_embeddings", 1, INT32_MAX, &context, e));
@@ -187,7 +208,7 @@ static int make(const struct gguf_maker *m, struct err *e)
 	if (s->head.dim < 2 || s->head.dim % 2 || s->head.dim / 2 > GGUF_FACTORS)
 		return err_set(e, ERR_UNSUPPORTED, "%s: heads of width %lld", m->where,
 			       (long long)s->head.dim);
-	TRY(json_opt_num(m->c, m->where, "rms_norm_eps", 0, 1, &eps, e));
+	TRY(json_opt_num(m->c, m->where, lfm2 ? "norm_eps" : "rms_norm_eps", 0, 1, &eps, e));
 	TRY(json_opt_bool(m->c, m->where, "tie_word_embeddings", &s->tied, e));
 	if (m->p)
 		pairs_str(m->p, "general.architecture", s->arch->name);
@@ -198,7 +219,10 @@ static int make(const struct gguf_maker *m, struct err *e)
 	if (ffn)
 		maker_u32(m, "feed_forward_length", ffn);
 	maker_u32(m, "attention.head_count", heads);
-	maker_u32(m, "attention.head_count_kv", kv);
+	if (lfm2)
+		TRY(put_kv_heads(m, kv, e));
+	else
+		maker_u32(m, "attention.head_count_kv", kv);
 	maker_f32(m, "attention.layer_norm_rms_epsilon", eps);
 	maker_u32(m, "attention.key_length", s->head.dim);
 	maker_u32(m, "attention.value_length", s->head.dim);

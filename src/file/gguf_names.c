@@ -147,6 +147,13 @@ static const struct gguf_arch arch[] = {
 	  .with_bias = true,
 	  .eps = 1e-5,
 	  .rotary = 0.5 },
+	{ .name = "lfm2",
+	  .model_type = "lfm2",
+	  .architecture = "Lfm2ForCausalLM",
+	  .norms = GGUF_NORMS_LFM2,
+	  .eps = 1e-5,
+	  .theta = 1e6,
+	  .tied = true },
 	{ .name = "qwen35",
 	  .model_type = "qwen3_5_text",
 	  .architecture = "Qwen3_5ForCausalLM",
@@ -175,7 +182,9 @@ enum {
 	GEMMA = 1 << GGUF_NORMS_GEMMA,
 	GLM = 1 << GGUF_NORMS_GLM,
 	GPT = 1 << GGUF_NORMS_OSS,
-	ALL = LLAMA | GEMMA | GLM | GPT
+	LFM = 1 << GGUF_NORMS_LFM2,
+	ALL = LLAMA | GEMMA | GLM | GPT,
+	ANY = ALL | LFM
 };
 /* What an architecture has as an MLP or in its place. */
 enum {
@@ -203,13 +212,14 @@ static const struct {
 	int norms;
 	int up;
 } names[] = {
-	{ "token_embd", "model.embed_tokens", ALL, EITHER },
+	{ "token_embd", "model.embed_tokens", ANY, EITHER },
+	{ "token_embd_norm", "model.embedding_norm", LFM, EITHER },
 	{ "output_norm", "model.norm", ALL, EITHER },
-	{ "output", "lm_head", ALL, EITHER },
+	{ "output", "lm_head", ANY, EITHER },
 	{ "blk.%.attn_norm", "model.layers.%.input_layernorm", ALL, EITHER },
-	{ "blk.%.attn_q", "model.layers.%.self_attn.q_proj", ALL, EITHER },
-	{ "blk.%.attn_k", "model.layers.%.self_attn.k_proj", ALL, EITHER },
-	{ "blk.%.attn_v", "model.layers.%.self_attn.v_proj", ALL, EITHER },
+	{ "blk.%.attn_q", "model.layers.%.self_attn.q_proj", ANY, EITHER },
+	{ "blk.%.attn_k", "model.layers.%.self_attn.k_proj", ANY, EITHER },
+	{ "blk.%.attn_v", "model.layers.%.self_attn.v_proj", ANY, EITHER },
 	{ "blk.%.attn_qkv", "model.layers.%.self_attn.qkv_proj", ALL, WHOLE },
 	{ "blk.%.attn_q_norm", "model.layers.%.self_attn.q_norm", ALL, EITHER },
 	{ "blk.%.attn_k_norm", "model.layers.%.self_attn.k_norm", ALL, EITHER },
@@ -226,6 +236,17 @@ static const struct {
 	{ "blk.%.ffn_up", "model.layers.%.mlp.gate_up_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, WHOLE },
 	{ "blk.%.ffn_down", "model.layers.%.mlp.down_proj", ALL, PARTS },
+	{ "blk.%.attn_norm", "model.layers.%.operator_norm", LFM, EITHER },
+	{ "blk.%.attn_q_norm", "model.layers.%.self_attn.q_layernorm", LFM, EITHER },
+	{ "blk.%.attn_k_norm", "model.layers.%.self_attn.k_layernorm", LFM, EITHER },
+	{ "blk.%.attn_output", "model.layers.%.self_attn.out_proj", LFM, EITHER },
+	{ "blk.%.shortconv.conv", "model.layers.%.conv.conv", LFM, EITHER },
+	{ "blk.%.shortconv.in_proj", "model.layers.%.conv.in_proj", LFM, EITHER },
+	{ "blk.%.shortconv.out_proj", "model.layers.%.conv.out_proj", LFM, EITHER },
+	{ "blk.%.ffn_norm", "model.layers.%.ffn_norm", LFM, EITHER },
+	{ "blk.%.ffn_gate", "model.layers.%.feed_forward.w1", LFM, EITHER },
+	{ "blk.%.ffn_up", "model.layers.%.feed_forward.w3", LFM, EITHER },
+	{ "blk.%.ffn_down", "model.layers.%.feed_forward.w2", LFM, EITHER },
 	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
 	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, GATED },
 	{ correction, "model.layers.%.mlp.moe_statics.e_score_correction_bias", ALL, STATICS },

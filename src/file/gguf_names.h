@@ -16,7 +16,8 @@ enum gguf_norms {
 	GGUF_NORMS_LLAMA,
 	GGUF_NORMS_GEMMA, /* and OLMo, EXAONE */
 	GGUF_NORMS_GLM,
-	GGUF_NORMS_OSS
+	GGUF_NORMS_OSS,
+	GGUF_NORMS_LFM2 /* whose modules have names of their own too */
 };
 /* Which names router and experts have. */
 enum gguf_experts {

@@ -456,6 +456,16 @@ static int check_head(const struct gguf_maker *m, struct err *e)
 	return 0;
 }
 
+static int special_lfm2(const struct gguf_maker *m, struct err *e)
+{
+	int64_t conv = 3;
+	TRY(json_opt_int(m->c, m->where, "conv_L_cache", 2, 16, &conv, e));
+	TRY(json_opt_bool(m->c, m->where, "tie_embedding", &m->s->tied, e));
+	m->s->head.conv = conv;
+	maker_u32(m, "shortconv.l_cache", conv);
+	return refuse(m, "conv_bias", e);
+}
+
 int gguf_special(const struct gguf_maker *m, struct err *e)
 {
 	static const struct {
@@ -483,6 +493,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "seed_oss", special_seed },
 		{ "qwen35moe", special_qwen35moe },
 		{ "ernie4_5-moe", special_ernie_moe },
+		{ "lfm2", special_lfm2 },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

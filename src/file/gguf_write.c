@@ -200,7 +200,9 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	TRY(gguf_layout_of(w->shape.arch, &w->shape.head, t->name, t->shape[0],
 			   t->ndim > 1 ? t->shape[1] : 1, model_file_path(w->base), &p->layout, e));
 	p->vector = strstr(p->name, ".ffn_gate_inp_shexp.") != NULL;
-	p->split = strstr(p->name, ".ssm_conv1d.") ? w->shape.head.conv : 0;
+	p->split = strstr(p->name, ".ssm_conv1d.") || strstr(p->name, ".shortconv.conv.")
+			   ? w->shape.head.conv
+			   : 0;
 	w->n++;
 	return 0;
 }

@@ -156,6 +156,7 @@ int model_file_untie(struct model_file *f, struct err *e)
 		return 0;
 	if (json_object_set_new(f->config, key, json_false()) < 0)
 		return err_nomem(e, sizeof key, "a configuration");
+	json_object_del(f->config, "tie_embedding"); /* of LFM2, where it counts more */
 	/* one that is there although the embedding is used is not the model's */
 	struct model_tensor *head = (struct model_tensor *)model_file_find(f, name);
 	f->head = head ? head : &f->own_head;

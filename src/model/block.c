@@ -237,7 +237,7 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 		   struct tensor *x, struct tensor **y_p, struct err *e)
 {
 	const struct model_config *m = &c->stage->cfg;
-	static const enum linear which[] = { LIN_GATE, LIN_UP };
+	const enum linear which[] = { linear_as(m, LIN_GATE), linear_as(m, LIN_UP) };
 	struct tensor *gate, *up, *all = NULL;
 	struct dmem *out = t->out;
 	t->out = NULL;
@@ -246,8 +246,8 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 	} else if (block_joins(l, which, 2)) {
 		TRY(joined(t, l, c, which, 2, x, &all, e));
 	} else {
-		TRY(block_linear(t, l, c, LIN_GATE, x, NULL, &gate, e));
-		TRY(block_linear(t, l, c, LIN_UP, x, NULL, &up, e));
+		TRY(block_linear(t, l, c, which[0], x, NULL, &gate, e));
+		TRY(block_linear(t, l, c, which[1], x, NULL, &up, e));
 	}
 	if (all) {
 		const int64_t each = all->dim[1] / 2;
@@ -262,10 +262,13 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	      struct tensor *h, enum layer_norm n, struct tensor *residual, struct tensor **y_p,
 	      struct err *e)
 {
-	const bool fused = c->stage->cfg.fused_gate_up, apart = t->record && t->mem != t->scratch,
+	const struct model_config *m = &c->stage->cfg;
+	const enum linear out = linear_as(m, LIN_DOWN);
+	const bool fused = m->fused_gate_up, apart = t->record && t->mem != t->scratch,
 		   in = fused ? reads_input(l, c, LIN_GATE_UP)
-			      : reads_input(l, c, LIN_GATE) || reads_input(l, c, LIN_UP),
-		   down = reads_input(l, c, LIN_DOWN);
+			      : reads_input(l, c, linear_as(m, LIN_GATE)) ||
+					reads_input(l, c, linear_as(m, LIN_UP)),
+		   down = reads_input(l, c, out);
 	struct tensor *a, *act /* (N,F) */;
 	struct dmem_mark k = dmem_mark(t->scratch);
 	t->out = apart && !in ? t->scratch : NULL;
@@ -273,7 +276,7 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	t->out = apart && !down ? t->scratch : NULL;
 	TRY(gate_up(t, l, c, a, &act, e));
 	t->out = NULL;
-	TRY(block_add(t, l, c, LIN_DOWN, act, n, residual, y_p, e));
+	TRY(block_add(t, l, c, out, act, n, residual, y_p, e));
 	if (apart)
 		dmem_back(t->scratch, k);
 	return 0;

@@ -62,7 +62,7 @@ static int64_t layers_parameters(const struct model_config *c, bool active)
 		n += layer_norm_name(c, k) ? c->layers * c->hidden : 0;
 	for (enum router_param p = 0; p < ROUTER_PARAMS && c->beside; p++)
 		n += c->layers * router_param_count(c, p);
-	for (enum delta_param p = 0; p < DELTA_PARAMS; p++)
+	for (enum delta_param p = 0; p < DELTA_PARAMS && delta_param_name(c, p); p++)
 		n += c->delta_layers * delta_param_count(c, p);
 	for (enum linear l = 0; l < LIN_COUNT; l++)
 		n += weights_in_all(c, l, active, true);
@@ -124,8 +124,10 @@ int64_t model_attention_kept(const struct model_config *c)
 		return latent_kept(c);
 	const int64_t wide = c->delta_heads.values * c->delta_heads.dv,
 		      /* joined: the product, and q with k */
-		linear = 3 * delta_width(&c->delta_heads) + 4 * wide +
-			 (c->delta_joined ? 3 * delta_width(&c->delta_heads) : 0);
+		linear =
+			c->lfm2 ? 6 * c->hidden /* the product, what goes through the convolution */
+				: 3 * delta_width(&c->delta_heads) + 4 * wide +
+					  (c->delta_joined ? 3 * delta_width(&c->delta_heads) : 0);
 	int64_t n = c->delta_layers * linear;
 	for (int64_t i = 0; i < c->layers; i++) {
 		const int64_t d = layer_head_dim(c, i), q = c->heads * d,

@@ -6,7 +6,7 @@
  *
  * Where a family has norms behind the blocks, they are between Wo or Wdown and the sum; act is SiLU
  * or GELU; q, k, v may come from one product, and gate and up (block.c), or experts (experts.c).
- * attention() is in attention.c; layers of some families have linear attention instead (delta.c),
+ * attention() is in attention.c; layers of some families have something else instead (delta.c),
  * or an MLP and experts side by side.
  *
  * Shapes (tensor.h has the letters): h, a, m (N,C); q (N,H,D); k, v (N,G,D), with kept keys and
@@ -22,11 +22,11 @@
 static int attend(struct tape *t, const struct layer *l, const struct layer_context *c,
 		  struct tensor *h, struct tensor **y_p, struct err *e)
 {
-	const bool linear = c->stage->cfg.delta[c->index];
+	const struct model_config *m = &c->stage->cfg;
 	struct tensor *a, *o;
 	TRY(block_norm(t, c, l->norm[NORM_ATTN_IN], h, &a, e));
-	TRY(linear ? delta_mix(t, l, c, a, &o, e) : attention_mix(t, l, c, a, &o, e));
-	return block_add(t, l, c, linear ? LIN_DELTA_OUT : LIN_O, o, NORM_ATTN_OUT, h, y_p, e);
+	TRY(m->delta[c->index] ? delta_mix(t, l, c, a, &o, e) : attention_mix(t, l, c, a, &o, e));
+	return block_add(t, l, c, layer_out(m, c->index), o, NORM_ATTN_OUT, h, y_p, e);
 }
 
 int decoder_route(struct tape *t, const struct layer *l, const struct layer_context *c,

@@ -120,7 +120,8 @@ static int join(struct layer *l, const enum linear *i, int n, struct err *e)
 
 static int join_all(const struct model_config *c, struct layer *l, struct err *e)
 {
-	static const enum linear qkv[] = { LIN_Q, LIN_K, LIN_V }, gate_up[] = { LIN_GATE, LIN_UP };
+	static const enum linear qkv[] = { LIN_Q, LIN_K, LIN_V };
+	const enum linear gate_up[] = { linear_as(c, LIN_GATE), linear_as(c, LIN_UP) };
 	if (!c->qk_norm)
 		TRY(join(l, qkv, 3, e));
 	return join(l, gate_up, 2, e);
@@ -138,18 +139,19 @@ static int add_norm(struct stage_builder *b, int64_t index, enum layer_norm n, s
 	return stage_param_add(b, (int)index, name, 1, &c->hidden, false, &l->norm[n], e);
 }
 
-/* What linear attention has beside linear modules. */
+/* What linear attention, or a short convolution, has beside linear modules. */
 static int add_delta(struct stage_builder *b, int64_t index, struct layer *l, struct err *e)
 {
-	for (enum delta_param p = 0; p < DELTA_PARAMS; p++) {
-		const int64_t count = delta_param_count(&b->s->cfg, p);
+	const struct model_config *c = &b->s->cfg;
+	for (enum delta_param p = 0; p < DELTA_PARAMS && delta_param_name(c, p); p++) {
+		const int64_t count = delta_param_count(c, p);
 		char name[128];
 		snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)index,
-			 delta_param_name(p));
+			 delta_param_name(c, p));
 		TRY(stage_param_add(b, (int)index, name, 1, &count, false, &l->delta[p], e));
+		/* as transformers' Trainer has it: all but biases and norms */
+		l->delta[p]->decay = p == DELTA_CONV || p == DELTA_DECAY;
 	}
-	/* as transformers' Trainer has it: all but biases and norms */
-	l->delta[DELTA_CONV]->decay = l->delta[DELTA_DECAY]->decay = true;
 	return 0;
 }
 
@@ -192,46 +194,20 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	static const enum linear order[] = { LIN_DELTA_QKV,
-					     LIN_DELTA_Z,
-					     LIN_DELTA_B,
-					     LIN_DELTA_A,
-					     LIN_DELTA_QKVZ,
-					     LIN_DELTA_BA,
-					     LIN_DELTA_OUT,
-					     LIN_QKV,
-					     LIN_Q_A,
-					     LIN_Q_B,
-					     LIN_Q,
-					     LIN_KV_A,
-					     LIN_KV_B,
-					     LIN_K,
-					     LIN_V,
-					     LIN_O,
-					     LIN_GATE_UP,
-					     LIN_GATE,
-					     LIN_UP,
-					     LIN_DOWN,
-					     LIN_ROUTER,
-					     LIN_EXPERT_GATE,
-					     LIN_EXPERT_UP,
-					     LIN_EXPERT_DOWN,
-					     LIN_SPARSE_ROUTER,
-					     LIN_SPARSE_W1,
-					     LIN_SPARSE_W3,
-					     LIN_SPARSE_W2,
-					     LIN_OSS_ROUTER,
-					     LIN_SIDE_ROUTER,
-					     LIN_SIDE_GATE,
-					     LIN_SIDE_UP,
-					     LIN_SIDE_DOWN,
-					     LIN_SHARED_GATE,
-					     LIN_SHARED_UP,
-					     LIN_SHARED_DOWN,
-					     LIN_SHARED_SCORE,
-					     LIN_SHARED_GATES,
-					     LIN_SHARED_UPS,
-					     LIN_SHARED_DOWNS };
+	static const enum linear order[] = {
+		LIN_CONV_IN,    LIN_CONV_OUT,    LIN_DELTA_QKV,     LIN_DELTA_Z,
+		LIN_DELTA_B,    LIN_DELTA_A,     LIN_DELTA_QKVZ,    LIN_DELTA_BA,
+		LIN_DELTA_OUT,  LIN_QKV,         LIN_Q_A,           LIN_Q_B,
+		LIN_Q,          LIN_KV_A,        LIN_KV_B,          LIN_K,
+		LIN_V,          LIN_O,           LIN_ATTN_OUT,      LIN_GATE_UP,
+		LIN_GATE,       LIN_UP,          LIN_DOWN,          LIN_FF_GATE,
+		LIN_FF_UP,      LIN_FF_DOWN,     LIN_ROUTER,        LIN_EXPERT_GATE,
+		LIN_EXPERT_UP,  LIN_EXPERT_DOWN, LIN_SPARSE_ROUTER, LIN_SPARSE_W1,
+		LIN_SPARSE_W3,  LIN_SPARSE_W2,   LIN_OSS_ROUTER,    LIN_SIDE_ROUTER,
+		LIN_SIDE_GATE,  LIN_SIDE_UP,     LIN_SIDE_DOWN,     LIN_SHARED_GATE,
+		LIN_SHARED_UP,  LIN_SHARED_DOWN, LIN_SHARED_SCORE,  LIN_SHARED_GATES,
+		LIN_SHARED_UPS, LIN_SHARED_DOWNS
+	};
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
 		const enum linear i = order[k];
@@ -255,7 +231,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		for (int64_t x = 0; x < linear_copies(c, index, i); x++)
 			TRY(add_linear(b, (int)index, i, x,
 				       l->experts[i] ? &l->experts[i][x] : &l->lin[i], e));
-		if (i == LIN_DELTA_A || i == LIN_DELTA_BA)
+		if (i == LIN_DELTA_A || i == LIN_DELTA_BA || i == LIN_CONV_IN)
 			TRY(add_delta(b, index, l, e));
 		/* no gradient ever reaches it, so that no optimizer moves it */
 		if (correction_name(c) && i == LIN_ROUTER) {
@@ -320,8 +296,8 @@ int decoder_build_front(struct stage_builder *b, int64_t index, struct err *e)
 int decoder_build_end(struct stage_builder *b, int64_t index, struct err *e)
 {
 	struct stage *s = b->s;
-	TRY(stage_param_add(b, (int)index, "model.norm.weight", 1, &s->cfg.hidden, false, &s->norm,
-			    e));
+	TRY(stage_param_add(b, (int)index, final_norm_name(&s->cfg), 1, &s->cfg.hidden, false,
+			    &s->norm, e));
 	return add_head(b, e);
 }
 

@@ -7,8 +7,7 @@
 
 static size_t seen_bytes(const struct model_config *m, enum dtype act)
 {
-	const size_t n =
-		(size_t)((m->delta_conv - 1) * delta_width(&m->delta_heads)) * dtype_size(act);
+	const size_t n = (size_t)((m->delta_conv - 1) * delta_channels(m)) * dtype_size(act);
 	return (n + 63) / 64 * 64;
 }
 
@@ -71,16 +70,27 @@ static int make_parts(struct tape *t, const struct layer *l, const struct layer_
 	return block_linear(t, l, c, LIN_DELTA_A, a, NULL, &p->rate, e);
 }
 
-/* q, k and v through the convolution. */
+/* x (N,C) through the layer's convolution, whose last rows are kept while text is generated. */
 static int convolve(struct tape *t, const struct layer *l, const struct layer_context *c,
-		    struct tensor *x, struct dev_ref seen, struct tensor **y_p, struct err *e)
+		    struct tensor *x, struct tensor **y_p, struct err *e)
 {
-	const struct model_config *m = &c->stage->cfg;
-	struct tensor *y;
-	TRY(op_conv1d_apply(t, x, l->delta[DELTA_CONV], c->pos, seen, &y, e));
-	if (c->kv)
-		TRY(keep_seen(t, seen, m->delta_conv - 1, x, e));
-	return op_act_apply(t, y, ACT_SILU, y_p, e);
+	const struct dev_ref seen =
+		c->kv ? DEV_REF(c->kv->kv, c->kv->at[c->index - c->stage->opt.first]) : DEV_NONE;
+	TRY(op_conv1d_apply(t, x, l->delta[DELTA_CONV], c->pos, seen, y_p, e));
+	return c->kv ? keep_seen(t, seen, c->stage->cfg.delta_conv - 1, x, e) : 0;
+}
+
+static int short_mix(struct tape *t, const struct layer *l, const struct layer_context *c,
+		     struct tensor *a, struct tensor **o_p, struct err *e)
+{
+	const int64_t wide = c->stage->cfg.hidden;
+	struct tensor *all, *part[3], *y; /* b, c and x, side by side */
+	TRY(block_linear(t, l, c, LIN_CONV_IN, a, NULL, &all, e));
+	for (int i = 0; i < 3; i++)
+		TRY(op_slice_apply(t, all, i * wide, wide, &part[i], e));
+	TRY(op_mul_apply(t, part[0], part[2], &y, e));
+	TRY(convolve(t, l, c, y, &y, e));
+	return op_mul_apply(t, part[1], y, o_p, e);
 }
 
 int delta_mix(struct tape *t, const struct layer *l, const struct layer_context *c,
@@ -90,13 +100,15 @@ int delta_mix(struct tape *t, const struct layer *l, const struct layer_context 
 	const struct delta_heads *h = &m->delta_heads;
 	struct parts p;
 	struct tensor *o;
-	struct dev_ref seen = DEV_NONE, state = DEV_NONE;
-	if (c->kv) {
-		seen = DEV_REF(c->kv->kv, c->kv->at[c->index - c->stage->opt.first]);
-		state = DEV_REF(seen.buf, seen.off + seen_bytes(m, c->stage->opt.act));
-	}
+	struct dev_ref state = DEV_NONE;
+	if (m->lfm2)
+		return short_mix(t, l, c, a, o_p, e);
+	if (c->kv)
+		state = DEV_REF(c->kv->kv, c->kv->at[c->index - c->stage->opt.first] +
+						   seen_bytes(m, c->stage->opt.act));
 	TRY(make_parts(t, l, c, a, &p, e));
-	TRY(convolve(t, l, c, p.qkv, seen, &p.qkv, e));
+	TRY(convolve(t, l, c, p.qkv, &p.qkv, e));
+	TRY(op_act_apply(t, p.qkv, ACT_SILU, &p.qkv, e));
 	TRY(op_delta_apply(t, p.qkv, p.rate, p.beta, l->delta[DELTA_DECAY], l->delta[DELTA_DT], h,
 			   c->starts, c->nseq, state, &o, e));
 	TRY(op_rmsnorm_apply(t, o, l->delta[DELTA_NORM], h->dv, (float)m->norm_eps, 0, NULL, &o,

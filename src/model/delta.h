@@ -4,7 +4,12 @@
  *
  *   q, k, v = silu(conv(a Wqkv));  o = rule(q, k, v, a Wa, a Wb);  o = norm(o) silu(a Wz)
  *
- * The convolution is causal and by channel. What of earlier tokens is needed is a state of one
+ * Or a short convolution between two gates, as layers of LFM2 have it (transformers, models/lfm2,
+ * Lfm2ShortConv):
+ *
+ *   b, c, x = a Win;  o = c conv(b x)
+ *
+ * The convolutions are causal and by channel. What of earlier tokens is needed is a state of one
  * size, however long the text is. */
 #ifndef HS_MODEL_DELTA_H
 #define HS_MODEL_DELTA_H
@@ -13,7 +18,7 @@
 
 struct err;
 
-/* o (N, H*V), before the last linear module, of a (N,C). */
+/* o (N, H*V), or of a short convolution (N,C), before the last linear module, of a (N,C). */
 int delta_mix(struct tape *t, const struct layer *l, const struct layer_context *c,
 	      struct tensor *a, struct tensor **o_p, struct err *e);
 /* Bytes that a layer keeps of what was before, while text is generated. */

@@ -70,6 +70,12 @@ static const char *const linear_names[LIN_COUNT] = {
 	"gate_proj",
 	"up_proj",
 	"down_proj",
+	"in_proj",
+	"out_proj",
+	"out_proj",
+	"w1",
+	"w3",
+	"w2",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -110,18 +116,50 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "router.proj",
 						     "experts.*.gate_proj",
 						     "experts.*.up_proj",
-						     "experts.*.down_proj" };
+						     "experts.*.down_proj",
+						     "conv.in_proj",
+						     "conv.out_proj",
+						     "self_attn.out_proj",
+						     "feed_forward.w1",
+						     "feed_forward.w3",
+						     "feed_forward.w2" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
 
-/* Whether `l` is part of linear attention. */
-static bool is_delta(enum linear l) { return l >= LIN_DELTA_QKV && l <= LIN_DELTA_BA; }
+/* Whether `l` is part of linear attention, or of a short convolution. */
+static bool is_delta(enum linear l)
+{
+	return (l >= LIN_DELTA_QKV && l <= LIN_DELTA_BA) || l == LIN_CONV_IN || l == LIN_CONV_OUT;
+}
+
+enum linear linear_as(const struct model_config *c, enum linear l)
+{
+	return !c->lfm2        ? l
+	       : l == LIN_O    ? LIN_ATTN_OUT
+	       : l == LIN_GATE ? LIN_FF_GATE
+	       : l == LIN_UP   ? LIN_FF_UP
+	       : l == LIN_DOWN ? LIN_FF_DOWN
+			       : l;
+}
+
+enum linear layer_out(const struct model_config *c, int64_t layer)
+{
+	return !c->delta[layer] ? linear_as(c, LIN_O) : c->lfm2 ? LIN_CONV_OUT : LIN_DELTA_OUT;
+}
+
+static bool lfm2_has(const struct model_config *c, enum linear l)
+{
+	return l <= LIN_V || l >= LIN_ATTN_OUT ||
+	       (is_delta(l) && l > LIN_DELTA_BA && c->delta_layers);
+}
 
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	const bool dense = !c->experts || c->dense_layers || c->beside;
-	return l <= LIN_V && c->latent.kv     ? l == LIN_Q && !c->latent.q
+	return c->lfm2                        ? lfm2_has(c, l)
+	       : l >= LIN_CONV_IN             ? false
+	       : l <= LIN_V && c->latent.kv   ? l == LIN_Q && !c->latent.q
 	       : l <= LIN_V                   ? !c->fused_qkv
 	       : l >= LIN_SIDE_ROUTER         ? c->experts && c->expert_names == EXPERTS_SIDE
 	       : l >= LIN_KV_A                ? c->latent.kv > 0
@@ -147,13 +185,14 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 /* Whether `l` is part of an MLP in a model with experts, or of experts; else each layer has it. */
 static bool is_mlp(enum linear l)
 {
-	return l == LIN_GATE || l == LIN_UP || l == LIN_DOWN || l == LIN_GATE_UP;
+	return l == LIN_GATE || l == LIN_UP || l == LIN_DOWN || l == LIN_GATE_UP ||
+	       l >= LIN_FF_GATE;
 }
 
 /* Whether `l` is part of attention, and not of linear attention. */
 static bool is_attention(enum linear l)
 {
-	return l <= LIN_O || l == LIN_QKV || (l >= LIN_Q_A && l <= LIN_KV_B);
+	return l <= LIN_O || l == LIN_QKV || (l >= LIN_Q_A && l <= LIN_KV_B) || l == LIN_ATTN_OUT;
 }
 
 bool linear_is_router(enum linear l)
@@ -296,7 +335,13 @@ void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int
 					     { c->experts, c->hidden },
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
-					     { c->hidden, c->intermediate } };
+					     { c->hidden, c->intermediate },
+					     { 3 * c->hidden, c->hidden },
+					     { c->hidden, c->hidden },
+					     { c->hidden, out },
+					     { mlp, c->hidden },
+					     { mlp, c->hidden },
+					     { c->hidden, mlp } };
 	dim[0] = dim[1] = 0;
 	if (layer_has_linear(c, layer, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -320,21 +365,32 @@ const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
 				[NORM_ATTN_OUT] = "post_self_attn_layernorm",
 				[NORM_MLP_IN] = "post_attention_layernorm",
 				[NORM_MLP_OUT] = "post_mlp_layernorm" },
+		[NORMS_LFM2] = { [NORM_ATTN_IN] = "operator_norm", [NORM_MLP_IN] = "ffn_norm" },
 	};
 	return n < NORM_SIDE_MLP || c->beside ? names[c->norms][n] : NULL;
 }
 
-const char *delta_param_name(enum delta_param p)
+const char *final_norm_name(const struct model_config *c)
+{
+	return c->lfm2 ? "model.embedding_norm.weight" : "model.norm.weight";
+}
+
+const char *delta_param_name(const struct model_config *c, enum delta_param p)
 {
 	static const char *const names[] = { "linear_attn.conv1d.weight", "linear_attn.A_log",
 					     "linear_attn.dt_bias", "linear_attn.norm.weight" };
-	return names[p];
+	return !c->lfm2 ? names[p] : p == DELTA_CONV ? "conv.conv.weight" : NULL;
+}
+
+int64_t delta_channels(const struct model_config *c)
+{
+	return c->lfm2 ? c->hidden : delta_width(&c->delta_heads);
 }
 
 int64_t delta_param_count(const struct model_config *c, enum delta_param p)
 {
 	const struct delta_heads *h = &c->delta_heads;
-	return p == DELTA_CONV   ? delta_width(h) * c->delta_conv
+	return p == DELTA_CONV   ? delta_channels(c) * c->delta_conv
 	       : p == DELTA_NORM ? h->dv
 				 : h->values;
 }
@@ -359,14 +415,14 @@ const char *correction_name(const struct model_config *c)
 
 int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape)
 {
-	const size_t len = strlen(name), tail = strlen(delta_param_name(DELTA_CONV));
+	const char *conv = delta_param_name(c, DELTA_CONV);
+	const size_t len = strlen(name), tail = strlen(conv);
 	if (c->correction == CORRECTION_STATICS && ndim == 1 && strstr(name, MODEL_CORRECTION)) {
 		shape[1] = shape[0];
 		shape[0] = 1;
 		return 2;
 	}
-	if (!c->delta_layers || ndim != 1 || len < tail ||
-	    strcmp(name + len - tail, delta_param_name(DELTA_CONV)) != 0)
+	if (!c->delta_layers || ndim != 1 || len < tail || strcmp(name + len - tail, conv) != 0)
 		return ndim;
 	shape[0] /= c->delta_conv;
 	shape[1] = 1;
@@ -384,6 +440,8 @@ const char *linear_norm(const struct model_config *c, int64_t layer, enum linear
 	return l == LIN_Q_A && c->latent.q     ? "self_attn.q_a_layernorm.weight"
 	       : l == LIN_KV_A && c->latent.kv ? "self_attn.kv_a_layernorm.weight"
 	       : !c->qk_norm || l > LIN_K      ? NULL
+	       : c->lfm2 && l == LIN_Q         ? "self_attn.q_layernorm.weight"
+	       : c->lfm2                       ? "self_attn.k_layernorm.weight"
 	       : l == LIN_Q                    ? "self_attn.q_norm.weight"
 					       : "self_attn.k_norm.weight";
 }
@@ -612,7 +670,7 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	struct own_param p;
 	if (c->own.n)
 		return own_param_find(&c->own, name, &p) ? 1 : -1;
-	if (!strcmp(name, "model.embed_tokens.weight") || !strcmp(name, "model.norm.weight"))
+	if (!strcmp(name, "model.embed_tokens.weight") || !strcmp(name, final_norm_name(c)))
 		return 1;
 	if (!strcmp(name, "lm_head.weight"))
 		return c->tied ? 0 : 1;
@@ -641,8 +699,8 @@ int model_knows_tensor(const struct model_config *c, const char *name)
 	}
 	if (!strcmp(rest, "self_attn.sinks"))
 		return c->sinks && !c->delta[parsed] ? 1 : -1;
-	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
-		if (!strcmp(rest, delta_param_name(k)))
+	for (enum delta_param k = 0; k < DELTA_PARAMS && delta_param_name(c, k); k++)
+		if (!strcmp(rest, delta_param_name(c, k)))
 			return c->delta[parsed] ? 1 : -1;
 	if (!strcmp(rest, MODEL_LAYER_SCALAR))
 		return c->layer_scalar ? 1 : -1;

@@ -70,6 +70,12 @@ enum linear {
 	LIN_SIDE_GATE,
 	LIN_SIDE_UP,
 	LIN_SIDE_DOWN,
+	LIN_CONV_IN, /* as LFM2 names them: of a short convolution, of attention, of an MLP */
+	LIN_CONV_OUT,
+	LIN_ATTN_OUT,
+	LIN_FF_GATE,
+	LIN_FF_UP,
+	LIN_FF_DOWN,
 	LIN_COUNT
 };
 
@@ -81,9 +87,9 @@ enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS, EXPERTS_SIDE };
  * and that has no gradient: nowhere, as GLM-4.5 names it, or as ERNIE 4.5, a matrix of one row. */
 enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS };
 
-/* Before attention and MLP (Llama), behind both (OLMo 2), or both before and behind under the names
- * of Gemma 2 or of GLM-4. */
-enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM };
+/* Before attention and MLP (Llama, LFM2), behind both (OLMo 2), or both before and behind under the
+ * names of Gemma 2 or of GLM-4. */
+enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM, NORMS_LFM2 };
 /* The places of norms in a layer. */
 enum layer_norm {
 	NORM_ATTN_IN,
@@ -166,6 +172,9 @@ struct model_config {
 	struct delta_heads delta_heads;
 	/* q, k, v and z are one matrix, of each key head its part of all four; b and a another */
 	bool delta_joined;
+	/* The names of LFM2; layers of `delta` have a short convolution between gates instead
+	 * (model/delta.h) */
+	bool lfm2;
 	/* Latent attention (model/latent.h), where kv is not 0: the widths of latents, of queries
 	 * 0 where those have none; a head has `plain` numbers that do not rotate, then rot that do,
 	 * and values of `value`; head_dim is plain + rot. The norms of latents have an epsilon of
@@ -280,10 +289,14 @@ bool model_has_linear(const struct model_config *c, enum linear l);
 bool layer_has_linear(const struct model_config *c, int64_t layer, enum linear l);
 /* All layers have experts, where any has. */
 void model_drop_dense(struct model_config *c);
+/* The last module of a layer's attention, or of what it has instead. */
+enum linear layer_out(const struct model_config *c, int64_t layer);
+/* The module that the model has as LIN_O, LIN_GATE, LIN_UP or LIN_DOWN. */
+enum linear linear_as(const struct model_config *c, enum linear l);
 /* The parameters of linear attention that are no linear modules: the name behind "model.layers.3.",
- * and how many numbers. */
+ * or NULL where the family has none, and how many numbers. A short convolution has DELTA_CONV. */
 enum delta_param { DELTA_CONV, DELTA_DECAY, DELTA_DT, DELTA_NORM, DELTA_PARAMS };
-const char *delta_param_name(enum delta_param p);
+const char *delta_param_name(const struct model_config *c, enum delta_param p);
 int64_t delta_param_count(const struct model_config *c, enum delta_param p);
 /* What a router has beside its matrix where layers have an MLP beside experts: the weight of its
  * norm, and a number of each expert. The name behind "model.layers.3.", and how many numbers. */
@@ -300,6 +313,9 @@ static inline bool layer_is_mixture(const struct model_config *c, int64_t layer)
 {
 	return c->experts && !c->dense[layer];
 }
+/* Channels of the convolution in layers of `delta`. */
+int64_t delta_channels(const struct model_config *c);
+const char *final_norm_name(const struct model_config *c); /* "model.norm.weight" */
 /* "input_layernorm"; NULL: no norm there */
 const char *layer_norm_name(const struct model_config *c, enum layer_norm n);
 /* D and G of a layer. */

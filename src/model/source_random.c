@@ -30,8 +30,8 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 	}
 	if (strstr(name, ".sinks"))
 		t->shape[0] = c->heads;
-	for (enum delta_param k = 0; k < DELTA_PARAMS; k++)
-		if (strstr(name, delta_param_name(k)))
+	for (enum delta_param k = 0; k < DELTA_PARAMS && delta_param_name(c, k); k++)
+		if (strstr(name, delta_param_name(c, k)))
 			t->shape[0] = delta_param_count(c, k);
 	for (enum router_param k = 0; k < ROUTER_PARAMS; k++)
 		if (strstr(name, router_param_name(k)))

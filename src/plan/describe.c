@@ -470,7 +470,7 @@ static int make(struct description *d, struct profile *p, struct buf *notes, str
 		rc = describe_model(d, p, c, e);
 	if (rc >= 0)
 		rc = add_devices(d, c, p, notes, e);
-	if (rc >= 0 && notes && c->delta_layers)
+	if (rc >= 0 && notes && c->delta_layers && !c->lfm2)
 		say_linear(d, notes);
 	if (rc >= 0)
 		rc = add_links(d, p, e);

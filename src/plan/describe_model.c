@@ -172,8 +172,9 @@ static void kept_inputs(const struct description *d, const struct model_config *
 	    lora_targets(c, d->lora_target_modules.item, d->lora_target_modules.n, &o, &ignored) <
 		    0)
 		return;
-	*in_p = o.target[LIN_GATE] || o.target[LIN_UP] || o.target[LIN_GATE_UP];
-	*down_p = o.target[LIN_DOWN];
+	*in_p = o.target[linear_as(c, LIN_GATE)] || o.target[linear_as(c, LIN_UP)] ||
+		o.target[LIN_GATE_UP];
+	*down_p = o.target[linear_as(c, LIN_DOWN)];
 }
 
 void describe_memory(const struct description *d, const struct profile *p,

@@ -38,11 +38,13 @@ static uint64_t brief_bytes(const struct memory_ask *a, uint64_t n)
 {
 	const bool *target = a->opt->lora.target;
 	const uint64_t one = n * dtype_size(a->opt->act);
-	const bool in = target[LIN_GATE] || target[LIN_UP] || target[LIN_GATE_UP];
+	const struct model_config *c = a->cfg;
+	const bool in = target[linear_as(c, LIN_GATE)] || target[linear_as(c, LIN_UP)] ||
+			target[LIN_GATE_UP];
 	if (a->opt->train_all || a->cfg->experts)
 		return 0;
 	return (in ? 0 : one * (uint64_t)a->cfg->hidden) +
-	       (target[LIN_DOWN] ? 0 : one * (uint64_t)a->cfg->intermediate);
+	       (target[linear_as(c, LIN_DOWN)] ? 0 : one * (uint64_t)a->cfg->intermediate);
 }
 
 uint64_t memory_of_pass(const struct memory_ask *a, int64_t tokens, bool recompute)

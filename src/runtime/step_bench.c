@@ -181,7 +181,7 @@ int step_bench(struct dev *d, const struct model_config *c, const struct step_be
 	if (o->lora_r > 0) {
 		so.lora = (struct lora_options){ .r = o->lora_r, .scale = 2 };
 		so.lora.target[LIN_Q] = so.lora.target[LIN_K] = so.lora.target[LIN_V] =
-			so.lora.target[LIN_O] = true;
+			so.lora.target[linear_as(c, LIN_O)] = true;
 	}
 	struct stage s;
 	struct slot sl;

@@ -82,6 +82,10 @@ int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struc
 /* y (N,F) = sigmoid(gate (N,F)) * up (N,F) */
 int op_glu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		 struct err *e);
+/* y (N,F) = a (N,F) * b (N,F), number by number. Their gradients take their places: no op may read
+ * them behind it, in its backward neither. */
+int op_mul_apply(struct tape *t, struct tensor *a, struct tensor *b, struct tensor **y_p,
+		 struct err *e);
 /* y (N,C): each channel of x (N,C) convolved with its row of w (C*K) over the last K tokens; pos
  * (N) i32 and kept (K-1,C) or DEV_NONE as in conv1d_fwd. */
 int op_conv1d_apply(struct tape *t, struct tensor *x, struct param *w, struct dev_ref pos,
@@ -108,7 +112,7 @@ int op_cut_apply(struct tape *t, struct tensor *x, int64_t every, int64_t width,
 int op_widen_apply(struct tape *t, struct tensor *x, int64_t every, int64_t from, int64_t width,
 		   struct tensor *z, int64_t wide, struct tensor **y_p, struct err *e);
 /* The same columns where they lie in x: rows are as far apart as those of x. rope, attention and
- * gated activations take such tensors. */
+ * gated activations and products take such tensors. */
 int op_slice_apply(struct tape *t, struct tensor *x, int64_t from, int64_t width,
 		   struct tensor **y_p, struct err *e);
 /* y = alpha x [+ residual], all of one shape */

@@ -51,6 +51,64 @@ void case_glu_bwd(struct tensors *ts, enum dtype t)
 	}
 }
 
+/* Rows, their width, and how far they are apart in a and in b. */
+static const struct {
+	int64_t rows, f, lda, ldb;
+} muls[] = { { 1, 1, 1, 1 },
+	     { 1, 5000, 5000, 5000 },
+	     { 7, 33, 99, 33 },
+	     { 3, 64, 64, 192 },
+	     { 5, 2100, 2101, 6300 } };
+
+void case_mul_fwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(muls); s++) {
+		const int64_t r = muls[s].rows, f = muls[s].f, n = r * f;
+		struct tensor64 *a = tensor_normal(ts, t, r * muls[s].lda, 2),
+				*b = tensor_normal(ts, t, r * muls[s].ldb, 1),
+				*y = tensor_nan(ts, t, n);
+		double *want = nans(n);
+		LAUNCH(ts, K_mul_fwd, t, AB(y), AB(a), AB(b), AI(n), AI(f), AI(muls[s].lda),
+		       AI(muls[s].ldb));
+		for (int64_t i = 0; i < n; i++)
+			want[i] = a->v[i / f * muls[s].lda + i % f] *
+				  b->v[i / f * muls[s].ldb + i % f];
+		tensor_check(ts, y, want, rel_of(t), 1e-30, "mul_fwd %lld by %lld", (long long)r,
+			     (long long)f);
+		mem_free(want);
+	}
+}
+
+/* What is beside a and b stays. */
+void case_mul_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(muls) * 2; s++) {
+		const int64_t r = muls[s / 2].rows, f = muls[s / 2].f, n = r * f,
+			      ld[2] = { muls[s / 2].lda, muls[s / 2].ldb };
+		struct tensor64 *dy = tensor_normal(ts, t, n, 1), *x[2], *dx[2];
+		double *want[2];
+		for (int i = 0; i < 2; i++) {
+			x[i] = tensor_normal(ts, t, r * ld[i], 2);
+			dx[i] = s & 1 ? x[i] : tensor_normal(ts, t, r * ld[i], 1);
+			want[i] = copy(dx[i]);
+		}
+		for (int64_t i = 0; i < n; i++) {
+			const int64_t a = i / f * ld[0] + i % f, b = i / f * ld[1] + i % f;
+			const double v = x[0]->v[a], w = x[1]->v[b];
+			want[0][a] = dy->v[i] * w;
+			want[1][b] = dy->v[i] * v;
+		}
+		LAUNCH(ts, K_mul_bwd, t, AB(dx[0]), AB(dx[1]), AB(dy), AB(x[0]), AB(x[1]), AI(n),
+		       AI(f), AI(ld[0]), AI(ld[1]));
+		for (int i = 0; i < 2; i++) {
+			tensor_check(ts, dx[i], want[i], rel_of(t), 1e-30,
+				     "mul_bwd d%c %lld by %lld in place %d", "ab"[i], (long long)r,
+				     (long long)f, (int)(s & 1));
+			mem_free(want[i]);
+		}
+	}
+}
+
 /* Sequences in a row, 0 ends; channels, and how far back a convolution sees. */
 static const struct {
 	int32_t len[4];

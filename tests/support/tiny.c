@@ -212,9 +212,10 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 			add_spec(&l, 1, 0, "model.layers.%d." MODEL_LAYER_SCALAR, i);
 		if (c->sinks)
 			add_spec(&l, c->heads, 0, "model.layers.%d.self_attn.sinks", i);
-		for (enum delta_param k = 0; k < DELTA_PARAMS && c->delta[i]; k++) {
+		for (enum delta_param k = 0;
+		     c->delta[i] && k < DELTA_PARAMS && delta_param_name(c, k); k++) {
 			add_spec(&l, delta_param_count(c, k), 0, "model.layers.%d.%s", i,
-				 delta_param_name(k));
+				 delta_param_name(c, k));
 			struct st_spec *s = &l.spec[l.n - 1];
 			s->ndim = model_file_shape(c, s->name, s->ndim, s->shape);
 		}
@@ -226,7 +227,7 @@ static void write_all_weights(const struct tiny *t, const struct model_config *c
 		}
 	}
 	add_spec(&l, c->vocab, c->hidden, "model.embed_tokens.weight");
-	add_spec(&l, c->hidden, 0, "model.norm.weight");
+	add_spec(&l, c->hidden, 0, "%s", final_norm_name(c));
 	if (!c->tied)
 		add_spec(&l, c->vocab, c->hidden, "lm_head.weight");
 	snprintf(path, sizeof path, "%s/model/model.safetensors", t->dir);

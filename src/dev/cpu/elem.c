@@ -18,7 +18,7 @@ struct elem {
 	void *out, *out2;
 	const void *in[3];
 	int64_t n, cols;
-	int64_t rows, width, ld, per, pieces; /* of gated activations */
+	int64_t rows, width, ld, ld2, per, pieces; /* of gated activations; ld2: mul */
 	float f[8];
 	bool bf, acc;
 	uint64_t thr;
@@ -84,9 +84,10 @@ int CPU_SYM(cpu_axpby)(struct cpu *c, enum dtype t, const union dev_arg *a, stru
 				body(x, r * x->ld + c0, r * x->width + c0, n, false);              \
 	}
 
-/* y = f(gate) * up, or with `back` the gradients of both. `f`: two numbers more, or NULL. */
+/* y = f(gate) * up, or with `back` the gradients of both. `f`: two numbers more, or NULL; `ld2`: of
+ * rows of `up`, or NULL. */
 static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool back,
-		      const union dev_arg *f, cpu_chunk_fn chunk)
+		      const union dev_arg *f, const union dev_arg *ld2, cpu_chunk_fn chunk)
 {
 	const union dev_arg *in = a + 1 + back, *size = in + 2 + back;
 	struct elem x = { .out = cpu_ptr(a[0]),
@@ -94,6 +95,7 @@ static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool 
 			  .n = size[0].i,
 			  .width = size[1].i,
 			  .ld = size[2].i,
+			  .ld2 = ld2 ? ld2->i : size[2].i,
 			  .bf = t == DT_BF16 };
 	if (!x.n)
 		return 0;
@@ -114,7 +116,7 @@ static int gated_with(struct cpu *c, enum dtype t, const union dev_arg *a, bool 
 
 static int gated(struct cpu *c, enum dtype t, const union dev_arg *a, bool back, cpu_chunk_fn chunk)
 {
-	return gated_with(c, t, a, back, NULL, chunk);
+	return gated_with(c, t, a, back, NULL, NULL, chunk);
 }
 
 INLINE void swiglu_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
@@ -167,7 +169,7 @@ GATED_BY_DTYPE(swiglu_oss_fwd)
 int CPU_SYM(cpu_swiglu_oss_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	return gated_with(c, t, a, false, a + 6, swiglu_oss_fwd_chunk);
+	return gated_with(c, t, a, false, a + 6, NULL, swiglu_oss_fwd_chunk);
 }
 
 INLINE void swiglu_oss_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
@@ -189,7 +191,7 @@ GATED_BY_DTYPE(swiglu_oss_bwd)
 int CPU_SYM(cpu_swiglu_oss_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
 {
 	(void)e;
-	return gated_with(c, t, a, true, a + 8, swiglu_oss_bwd_chunk);
+	return gated_with(c, t, a, true, a + 8, NULL, swiglu_oss_bwd_chunk);
 }
 
 /* 1/(1+e^-2u), u = sqrt(2/pi) (g + 0.044715 g^3): half of 1 + tanh u. */
@@ -265,6 +267,42 @@ int CPU_SYM(cpu_glu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, st
 {
 	(void)e;
 	return gated(c, t, a, true, glu_bwd_chunk);
+}
+
+/* Where the number of b is that stands beside number `o` of y. */
+INLINE int64_t mul_place(const struct elem *x, int64_t o)
+{
+	return o / x->width * x->ld2 + o % x->width;
+}
+
+INLINE void mul_fwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
+{
+	for (int64_t j = mul_place(x, o); n > 0; i += VW, j += VW, o += VW, n -= VW)
+		stm(x->out, o, ldm(x->in[0], i, n, bf) * ldm(x->in[1], j, n, bf), n, bf);
+}
+GATED_BY_DTYPE(mul_fwd)
+
+int CPU_SYM(cpu_mul_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated_with(c, t, a, false, NULL, a + 6, mul_fwd_chunk);
+}
+
+INLINE void mul_bwd(const struct elem *x, int64_t i, int64_t o, int64_t n, const bool bf)
+{
+	for (int64_t j = mul_place(x, o); n > 0; i += VW, j += VW, o += VW, n -= VW) {
+		const vf dy = ldm(x->in[0], o, n, bf), a = ldm(x->in[1], i, n, bf),
+			 b = ldm(x->in[2], j, n, bf);
+		stm(x->out, i, dy * b, n, bf);
+		stm(x->out2, j, dy * a, n, bf);
+	}
+}
+GATED_BY_DTYPE(mul_bwd)
+
+int CPU_SYM(cpu_mul_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	return gated_with(c, t, a, true, NULL, a + 8, mul_bwd_chunk);
 }
 
 /* Formats without vector code go through float32 in pieces. */
