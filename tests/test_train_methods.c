@@ -493,6 +493,29 @@ static void evaluated_on_other_data(void **state)
 		assert_true(split.eval[1] == with.eval[1] && split.loss[2] == with.loss[2]);
 	}
 	same_file(&t, "with", "again", "adapter_model.safetensors");
+	/* the same records, of which others are held out */
+	static const char *const from[] = { "30", "20" };
+	for (int i = 0; i < 2; i++) {
+		struct err e = { 0 };
+		struct train_result res;
+		char data[600];
+		snprintf(data, sizeof data,
+			 "datasets=[{path: %s/data.jsonl, type: completion, split: 'train[:%s]'}]",
+			 t.dir, from[i]);
+		snprintf(test, sizeof test,
+			 "test_datasets=[{path: %s/data.jsonl, type: completion, split: "
+			 "'train[%s:]'}]",
+			 t.dir, from[i]);
+		struct config *c = tiny_config(
+			&t, "moved",
+			WITH(i ? "max_steps=4" : "max_steps=3", data, test, "val_set_size=0",
+			     i ? "resume_from_checkpoint=latest" : "save_steps=1"));
+		const int rc = train_run(c, &(struct train_options){ 0 }, &(struct train_sink){ 0 },
+					 &res, &e);
+		config_free(c);
+		if (i ? rc >= 0 || !strstr(e.msg, "the training data has changed") : rc < 0)
+			fail_msg("%d: %s", i, e.msg);
+	}
 	tiny_remove(&t);
 }
 

@@ -48,10 +48,7 @@ static void move(const struct job *j, uint64_t was, struct train_state *s)
 
 static bool same_data(const struct job *j, const json_t *doc, const json_t *then)
 {
-	char is[32];
-	const char *was = json_string_value(json_object_get(doc, "dataset_digest"));
-	snprintf(is, sizeof is, "%016llx", (unsigned long long)j->digest);
-	return was && !strcmp(was, is) &&
+	return job_same_data(j, json_string_value(json_object_get(doc, "dataset_digest"))) &&
 	       json_number_value(json_object_get(then, "val_set_size")) == j->cfg->val_set_size;
 }
 

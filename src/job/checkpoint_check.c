@@ -278,19 +278,17 @@ int checkpoint_identity(const struct job *j, char hex[HASH_HEX], struct err *e)
 /* Differences that are not keys of the configuration. */
 static void compare_rest(const struct job *j, const json_t *doc, struct buf *out)
 {
-	char digest[32];
 	const char *base = json_string_value(json_object_get(doc, "base_hash")),
 		   *data = json_string_value(json_object_get(doc, "dataset_digest")),
 		   *dtype = json_string_value(json_object_get(doc, "compute_dtype")),
 		   *was = json_string_value(
 			   json_object_get(json_object_get(doc, "config"), "base_model"));
 	int wanted = j->cfg->compute_dtype;
-	snprintf(digest, sizeof digest, "%016llx", (unsigned long long)j->digest);
 	if (base && strcmp(base, j->base_hash))
 		buf_addf(out, "%sthe base model is another one (%.200s then, %.200s now)",
 			 out->n ? ", " : "", was ? was : "?", j->cfg->base_model);
 	const json_t *test = json_object_get(json_object_get(doc, "config"), "test_datasets");
-	if (!data || strcmp(data, digest) || json_array_size(test) != j->cfg->ntest)
+	if (!job_same_data(j, data) || json_array_size(test) != j->cfg->ntest)
 		buf_addf(out,
 			 "%sthe training data has changed since this run was saved (or the "
 			 "tokenizer changed)",

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "data/sample_set.h"
 #include "file/atomic.h"
 #include "file/safetensors.h"
@@ -238,6 +239,26 @@ static int read_options(struct job *j, enum dtype act, struct err *e)
 	return 0;
 }
 
+/* Of all data, and of where those that are held out begin. */
+static uint64_t digest_of(const struct job *j, size_t trained)
+{
+	const uint64_t all = dataset_digest(j->data);
+	const size_t n = dataset_count(j->data);
+	size_t first = 0;
+	while (first < n && dataset_get(j->data, first).source < trained)
+		first++;
+	return first < n ? rng_fold(all, first) : all;
+}
+
+bool job_same_data(const struct job *j, const char *digest)
+{
+	char is[32], was[32] = "";
+	snprintf(is, sizeof is, "%016llx", (unsigned long long)j->digest);
+	if (j->data)
+		snprintf(was, sizeof was, "%016llx", (unsigned long long)dataset_digest(j->data));
+	return digest && (!strcmp(digest, is) || !strcmp(digest, was));
+}
+
 static int load_data(struct job *j, struct err *e)
 {
 	const struct config *c = j->cfg;
@@ -291,7 +312,7 @@ static int load_data(struct job *j, struct err *e)
 		return rc;
 	if (dataset_was_prepared(j->data))
 		log_info("data: the tokens of an earlier run are in %s", c->dataset_prepared_path);
-	j->digest = dataset_digest(j->data);
+	j->digest = digest_of(j, c->ndatasets - c->ntest);
 	TRY(batches_new(j->data, &b, &j->batches, e));
 	return job_set_passes(j, c->pass, c->npass, e);
 }

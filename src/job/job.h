@@ -61,7 +61,7 @@ struct job {
 	uint64_t trained_numbers; /* parameters that are trained */
 	uint64_t total_steps, warmup_steps;
 	uint64_t save_every, eval_every;   /* steps; 0: never */
-	uint64_t digest;                   /* of the data */
+	uint64_t digest;                   /* of the data: job_same_data() */
 	char base_hash[BASE_HASH];         /* of the base model; "" before job_hash_base() */
 	const volatile sig_atomic_t *stop; /* ends job_begin(); MAY be NULL */
 };
@@ -71,6 +71,9 @@ struct job {
 int job_open(const struct config *c, enum dtype act, const struct sample_set *samples,
 	     struct job *j_p, struct err *e);
 void job_close(struct job *j);
+/* Whether a checkpoint with this digest is of the same data. Of those of versions before, it does
+ * not say where the data begin that are held out. */
+bool job_same_data(const struct job *j, const char *digest);
 /* The run's pass boundaries: their sum must be that of the configuration. Lists of passes that all
  * have micro_batch_size rows are the same as none. */
 int job_set_passes(struct job *j, const int *pass, size_t n, struct err *e);
