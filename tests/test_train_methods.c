@@ -493,7 +493,16 @@ static void evaluated_on_other_data(void **state)
 		assert_true(split.eval[1] == with.eval[1] && split.loss[2] == with.loss[2]);
 	}
 	same_file(&t, "with", "again", "adapter_model.safetensors");
-	/* the same records, of which others are held out */
+	tiny_remove(&t);
+}
+
+/* The same records, of which others are held out, are other data. */
+static void others_are_held_out(void **state)
+{
+	(void)state;
+	struct tiny t;
+	char test[900];
+	tiny_make(&t, 2, 40);
 	static const char *const from[] = { "30", "20" };
 	for (int i = 0; i < 2; i++) {
 		struct err e = { 0 };
@@ -517,6 +526,20 @@ static void evaluated_on_other_data(void **state)
 			fail_msg("%d: %s", i, e.msg);
 	}
 	tiny_remove(&t);
+}
+
+/* As pictures and messages say them. */
+static void microbatches_in_words(void **state)
+{
+	struct config c = { .gradient_accumulation_steps = 1, .micro_batch_size = 2 };
+	const struct job j = { .cfg = &c };
+	char text[60];
+	(void)state;
+	job_passes_text(&j, text, sizeof text);
+	assert_string_equal(text, "1 microbatch of 2");
+	c.gradient_accumulation_steps = 11;
+	job_passes_text(&j, text, sizeof text);
+	assert_string_equal(text, "11 microbatches of 2");
 }
 
 /* Evaluations and checkpoints so many times in a pass over the data. */
@@ -853,7 +876,12 @@ int main(void)
 					    cmocka_unit_test(evaluated_apart),
 					    cmocka_unit_test(preferences_drop_nothing),
 					    cmocka_unit_test(evaluated_on_other_data),
+					    cmocka_unit_test(others_are_held_out),
+					    cmocka_unit_test(microbatches_in_words),
 					    cmocka_unit_test(times_in_an_epoch),
 					    cmocka_unit_test(an_adapter_to_begin_with) };
+	const char *only = getenv("HS_ONLY"); /* one test, by name */
+	if (only)
+		cmocka_set_test_filter(only);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

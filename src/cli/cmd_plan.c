@@ -407,9 +407,9 @@ static int draw(const struct profile *p, const struct plan *plan, const char *di
 		 p->devices - plan->left_outs, p->devices,
 		 profile_estimated(p) ? " (estimated)" : "");
 	snprintf(subtitle, sizeof subtitle,
-		 "%d layers, %s, %d microbatches of %d: %.1f ms a step, %.0f tokens/s", p->layers,
-		 plan->sched->name, plan->microbatches, plan->microbatch, plan->simulated_ms,
-		 plan->tokens_per_s);
+		 "%d layers, %s, %d microbatch%s of %d: %.1f ms a step, %.0f tokens/s", p->layers,
+		 plan->sched->name, plan->microbatches, plan->microbatches == 1 ? "" : "es",
+		 plan->microbatch, plan->simulated_ms, plan->tokens_per_s);
 	t.title = title;
 	t.subtitle = subtitle;
 	for (int i = 0; i < p->hosts; i++)

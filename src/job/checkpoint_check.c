@@ -348,8 +348,8 @@ static int take_passes(struct job *j, const json_t *doc, const char *path, struc
 	if (!same && n && batch && !j->pass && !c->passes.n) {
 		rc = job_set_passes(j, v, n, e);
 	} else if (!same) {
-		snprintf(was, sizeof was, "%lld microbatches of %lld", (long long)steps,
-			 (long long)size);
+		snprintf(was, sizeof was, "%lld microbatch%s of %lld", (long long)steps,
+			 steps == 1 ? "" : "es", (long long)size);
 		if (n)
 			sched_passes_text(v, n, was, sizeof was);
 		job_passes_text(j, is, sizeof is);

@@ -358,8 +358,9 @@ void job_passes_text(const struct job *j, char *out, size_t cap)
 	if (j->pass)
 		sched_passes_text(j->pass, j->npass, out, cap);
 	else
-		snprintf(out, cap, "%lld microbatches of %lld",
+		snprintf(out, cap, "%lld microbatch%s of %lld",
 			 (long long)j->cfg->gradient_accumulation_steps,
+			 j->cfg->gradient_accumulation_steps == 1 ? "" : "es",
 			 (long long)j->cfg->micro_batch_size);
 }
 
