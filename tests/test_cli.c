@@ -278,6 +278,15 @@ static void info(void **state)
 	assert_non_null(strstr(r.out.p, "not read: the language model is"));
 	assert_null(strstr(r.out.p, "not supported"));
 	done(&r);
+	/* values stand below each other, also beside the longest label */
+	r = CALL(NULL, "info", "tests/golden/models/gemma4");
+	expect(&r, 0);
+	const char *family = strstr(r.out.p, "\n  family "),
+		   *longest = strstr(r.out.p, "\n  key value heads without window ");
+	assert_true(family && longest);
+	assert_int_equal(strspn(family + 9, " "),
+			 strlen("key value heads without window") - strlen("family") + 1);
+	done(&r);
 	r = CALL(NULL, "info", MODEL "/model-00001-of-00003.safetensors");
 	expect(&r, 0);
 	assert_non_null(strstr(r.out.p, "safetensors file"));

@@ -175,22 +175,36 @@ static void print_table(const json_t *list)
 	cli_table_print(t, cli_out());
 }
 
+static bool is_table(const json_t *v)
+{
+	return json_is_object(v) || (json_is_array(v) && json_is_object(json_array_get(v, 0)));
+}
+
 static void print(const json_t *o)
 {
 	const char *key;
+	char name[64], text[512];
 	json_t *v;
+	int wide = 0;
 	json_object_foreach((json_t *)o, key, v)
 	{
-		char name[64], text[512];
 		label_text(key, name, sizeof name);
-		if (json_is_object(v) || (json_is_array(v) && json_is_object(json_array_get(v, 0))))
+		if (!is_table(v) && !json_is_null(v) && (int)strlen(name) > wide)
+			wide = (int)strlen(name);
+	}
+	json_object_foreach((json_t *)o, key, v)
+	{
+		char label[sizeof name];
+		if (is_table(v))
 			continue;
+		label_text(key, name, sizeof name);
+		snprintf(label, sizeof label, "%-*s", wide, name);
 		if (json_is_array(v))
 			list_text(v, text, sizeof text);
 		else
 			value_text(key, v, text, sizeof text);
 		if (!json_is_null(v) && text[0])
-			cli_fact(name, "%s", text);
+			cli_fact(label, "%s", text);
 	}
 	json_object_foreach((json_t *)o, key, v)
 	{
