@@ -487,6 +487,9 @@ static void test_explanation(void **state)
 	w[1] = w[0];
 	w[1].ms = 124.2 * plan.simulated_ms;
 	plan_explain(&p, &o, &plan, w, NULL, &b);
+	w[1].ms = 0.991 * plan.simulated_ms;
+	plan_explain(&p, &o, &plan, w, NULL, &b);
+	assert_non_null(strstr(b.p, "ms, 0.9 % faster (--without "));
 	assert_non_null(strstr(b.p, "ms, 50.0 % slower.\n"));
 	assert_non_null(strstr(b.p, "ms, 124 times as long.\n"));
 	assert_non_null(strstr(b.p,

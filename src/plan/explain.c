@@ -427,6 +427,8 @@ void plan_explain(const struct profile *p, const struct plan_options *o, const s
 			buf_addf(b, "Without %s: %.*f ms, ", device_id(p, i), decimal_places(w->ms),
 				 w->ms);
 			put_change(b, w->ms, ms);
+			if (change < -0.05)
+				buf_addf(b, " (--without %s)", device_id(p, i));
 			buf_adds(b, ".\n");
 		} else if (!w->possible)
 			buf_addf(b, "%s is left out: no plan that uses it fits.\n",
