@@ -35,7 +35,7 @@ CFLAGS  := -std=gnu11 $(OPT) -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissin
            -fno-common -fstack-protector-strong -D_GNU_SOURCE \
            -ffile-prefix-map=$(CURDIR)=. $(EXTRA_CFLAGS)
 CPPFLAGS := -Isrc -Iinclude -I$(BUILD)/gen
-LDFLAGS := -fopenmp -Wl,--as-needed
+LDFLAGS := -fopenmp $(if $(filter Darwin,$(shell uname -s)),,-Wl$(comma)--as-needed)
 LDLIBS  := -ldnnl -ljansson -lyaml -lpcre2-8 -lutf8proc -lcairo -lcgraph -lgvc -lssl -lcrypto \
            -lsodium -lcurl -lpng -lturbojpeg -lz -lzstd -lm -ldl -lpthread
 ifneq ($(MPI_PKG),)
@@ -287,6 +287,7 @@ test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%) \
 	@export TEST_LONG=1 GOMP_SPINCOUNT=1000; \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 	@scripts/compile-all.sh $(BUILD)
+	@scripts/compile-macos.sh $(BUILD)
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
 # where that is not the program itself (another architecture).

@@ -21,8 +21,12 @@ int dl_open(const char *const *names, const struct dl_symbol *symbols, size_t n,
 			tried = names[i];
 		} else if (!broken) {
 			const char *why = dlerror();
+#ifdef __APPLE__ /* names all places in which it looked */
+			broken = why && !strstr(why, "no such file");
+#else
 			broken = why && (strncmp(why, names[i], strlen(names[i])) ||
 					 !strstr(why, "No such file"));
+#endif
 			if (broken)
 				err_set(e, ERR_DEVICE, "%s cannot be opened: %s", names[i], why);
 		}

@@ -32,8 +32,7 @@ int err_sys(struct err *e, int errnum, const char *fmt, ...)
 	err_vset(e, ERR_IO, fmt, ap);
 	va_end(ap);
 	size_t n = strlen(e->msg);
-	char text[128];
-	snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror_r(errnum, text, sizeof text));
+	snprintf(e->msg + n, sizeof e->msg - n, ": %s", strerror(errnum));
 	return e->code;
 }
 

@@ -11,7 +11,7 @@
 
 enum { NOTE_BYTES = 512, NOTE_MARK = 16, NOTE_WORD = 64 /* at the very end, the link's own */ };
 
-static const char note_mark[NOTE_MARK] = "heteroshard note";
+static const char note_mark[NOTE_MARK + 1] = "heteroshard note";
 
 /* of memory p[0..n) */
 static inline char *note_of(void *p, size_t n) { return (char *)p + n - NOTE_BYTES; }

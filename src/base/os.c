@@ -152,7 +152,7 @@ static bool write_all(int fd, const void *p, size_t n)
 	const ssize_t k = write(fd, p, n); /* it fits the empty pipe */
 	const int code = errno;
 	if (k < 0 && code == EPIPE && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE))
-		sigtimedwait(&broken, NULL, &(struct timespec){ 0 });
+		sigwait(&broken, &(int){ 0 });
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = code;
 	return k == (ssize_t)n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* os.h - facts from the operating system: memory and processors that this process may use, its own
  * program, the end of its parent, names of the running kernel and network. Linux's answers are in
- * os_linux.c, those of other systems (mostly "unknown") in os_other.c, and what POSIX has
- * everywhere in os.c. Nothing else in src/ reads /proc or /sys. */
+ * os_linux.c, those of macOS in os_macos.c, those of other systems (mostly "unknown") in
+ * os_other.c, and what POSIX has everywhere in os.c. Nothing else in src/ reads /proc or /sys. */
 #ifndef HS_BASE_OS_H
 #define HS_BASE_OS_H
 

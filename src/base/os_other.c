@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_other.c - see os.h: systems other than Linux: only what POSIX has. */
+/* os_other.c - see os.h: systems other than Linux and macOS: only what POSIX
+ * has. */
 #include "base/os.h"
 
-#if !defined(__linux__) || defined(HS_OS_OTHER)
+#if (!defined(__linux__) && !defined(__APPLE__)) || defined(HS_OS_OTHER)
 #include <sys/resource.h>
 #include <unistd.h>
 

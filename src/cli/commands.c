@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,11 +96,6 @@ static ssize_t write_err(void *cookie, const char *text, size_t n)
 	return write_to(io->err, io->ctx, text, n);
 }
 
-static FILE *stream(hs_io *io, cookie_write_function_t *fn)
-{
-	return fopencookie(io, "w", (cookie_io_functions_t){ .write = fn });
-}
-
 /* Copies of the words; NULL: memory is out. */
 static char **copy_words(const char *const *word, size_t words, struct arena *a)
 {
@@ -134,8 +130,8 @@ static int run_inside(hs_io *io, size_t words, char **argv, struct arena *a, int
 	const char *program = io->program ? io->program : find_program(a);
 	if (!program)
 		return err_nomem(e, 4096, "a path");
-	struct cli_inside in = { .out = stream(io, write_out),
-				 .err = stream(io, write_err),
+	struct cli_inside in = { .out = os_stream(io, write_out),
+				 .err = os_stream(io, write_err),
 				 .input = io->input,
 				 .ninput = io->input ? io->input_size : 0,
 				 .stop = (const volatile sig_atomic_t *)io->stop,

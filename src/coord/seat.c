@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/os_calls.h"
 #include "net/address.h"
 #include "net/shm_meet.h"
 #include "worker/serve.h"
@@ -86,7 +87,7 @@ static bool taken(const char *address)
 				     .ai_socktype = SOCK_STREAM };
 	if (getaddrinfo(host, port, &hint, &a))
 		return false;
-	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	int fd = os_socket(a->ai_family, SOCK_STREAM, OS_WAITS), on = 1;
 	if (fd >= 0) {
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 		busy = bind(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EADDRINUSE;

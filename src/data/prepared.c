@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/os_calls.h"
 #include "base/version.h"
 #include "data/sources.h"
 
@@ -24,7 +25,7 @@
 /* Counts up whenever the same records give other tokens, or the file has another layout. */
 enum { PREPARED_LAYOUT = 4, HELD = 1 << 20 };
 
-static const char magic[8] = "HSTOKENS";
+static const char magic[] = "HSTOKENS";
 
 /* ---- the key ---- */
 
@@ -62,7 +63,7 @@ static int add_source(struct buf *b, const struct dataset_source *s, struct err 
 		if (regular) {
 			add_text(b, real);
 			buf_addf(b, "%lld %lld.%09ld\n", (long long)st.st_size,
-				 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+				 (long long)os_modified(&st).tv_sec, os_modified(&st).tv_nsec);
 		}
 		free(real);
 	}
@@ -119,7 +120,7 @@ struct unfinished {
 	char magic[8], host[256];
 };
 
-static const char unfinished_magic[8] = "HSUNDONE";
+static const char unfinished_magic[] = "HSUNDONE";
 
 static struct unfinished unfinished_here(void)
 {
@@ -197,7 +198,7 @@ static int map(struct prepared *p, uint64_t size, struct err *e)
 static const char *wrong(const struct prepared_head *h, const char *key, size_t span, uint64_t size)
 {
 	uint64_t spans, all;
-	if (memcmp(h->magic, magic, sizeof magic) != 0 || h->layout != PREPARED_LAYOUT ||
+	if (memcmp(h->magic, magic, sizeof h->magic) != 0 || h->layout != PREPARED_LAYOUT ||
 	    h->span != span || strncmp(h->key, key, sizeof h->key) != 0)
 		return "is of another program";
 	if (h->bytes % 8 || !h->count || !mul_ok(h->count, span, &spans) ||
@@ -271,7 +272,7 @@ static int create(struct prepared *p, const char *dir, const char *key, struct e
 int prepared_begin(const char *dir, const char *key, struct prepared *p, struct err *e)
 {
 	*p = (struct prepared){ .fd = -1, .head = { .layout = PREPARED_LAYOUT } };
-	memcpy(p->head.magic, magic, sizeof magic);
+	memcpy(p->head.magic, magic, sizeof p->head.magic);
 	snprintf(p->head.key, sizeof p->head.key, "%s", key);
 	int rc = set_path(p, dir, key, e);
 	p->held = mem_alloc(HELD);

@@ -181,7 +181,12 @@ static void list_platform(struct opencl_lib *l, cl_platform p)
 static int open_all(struct opencl_lib *l, struct err *e)
 {
 	const char *own = getenv("HS_OPENCL_LIBRARY");
+#ifdef __APPLE__
+	const char *names[] = { own ? own : "/System/Library/Frameworks/OpenCL.framework/OpenCL",
+				NULL };
+#else
 	const char *names[] = { own ? own : "libOpenCL.so.1", own ? NULL : "libOpenCL.so", NULL };
+#endif
 #define CL_ROW(name, result, args) { #name, offsetof(struct cl_functions, name), 0 },
 	static const struct dl_symbol symbols[] = { CL_FUNCTIONS(CL_ROW) };
 #undef CL_ROW

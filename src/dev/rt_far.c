@@ -22,12 +22,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/note.h"
+#include "base/os_calls.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
+#include <sodium.h>
 #include <unistd.h>
 
 /* SHARE, LEFT: parts of the card's memory that are lent at most, and left free at least */
@@ -167,8 +168,8 @@ static void collect(struct rt *c, bool well)
 static bool keep_note(struct rt_far *f, struct rt_lent *l)
 {
 	const uintptr_t at = (uintptr_t)f->note / PAGE * PAGE;
-	void *page = mremap((void *)at, 0, PAGE, MREMAP_MAYMOVE);
-	if (page == MAP_FAILED)
+	void *page = os_map_again((void *)at, PAGE);
+	if (!page)
 		return false;
 	l->page = page;
 	l->note = (void *)((char *)page + ((uintptr_t)f->note - at));
@@ -206,8 +207,7 @@ static int offer(struct rt *c, struct rt_far *f, struct err *e)
 	l->next = c->lent;
 	c->lent = f->lent = l;
 	c->far_lent += size;
-	if (getrandom(c->far_host, PATTERN, 0) != PATTERN)
-		return f->refused = true, 0;
+	randombytes_buf(c->far_host, PATTERN);
 	memcpy(n->pattern, c->far_host, PATTERN);
 	/* by the way that tensors go */
 	n->size = f->n;

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/os_calls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -336,7 +337,7 @@ int atomic_dir_replace(const char *path, const char *tmp, struct err *e)
 	if (lstat(path, &st) < 0)
 		return atomic_dir_commit(path, tmp, e);
 	TRY(walk_folder(AT_FDCWD, tmp, tmp, WALK_SYNC, 0, e));
-	if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) < 0) {
+	if (!os_swap_names(tmp, path)) {
 		/* a file system that cannot do it in one step */
 		TRY(dir_remove(path, e));
 		if (rename(tmp, path) < 0)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/os_calls.h"
 #include "file/atomic.h"
 
 #include <dirent.h>
@@ -140,7 +141,7 @@ static void look(struct shelf *s, const char *dir, int depth)
 			mem_free(mine);
 			break;
 		}
-		s->v[s->n++] = (struct kept){ mine, (uint64_t)st.st_size, st.st_atim };
+		s->v[s->n++] = (struct kept){ mine, (uint64_t)st.st_size, os_used(&st) };
 		s->bytes += (uint64_t)st.st_size;
 	}
 	if (d)

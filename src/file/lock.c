@@ -8,30 +8,17 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "base/os_calls.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { TEXT = 1024, TRIES = 100, HOST = 256 };
-
-/* File systems that several machines can see: NFS, SMB (three), FUSE, Lustre, Ceph, BeeGFS, 9p. */
-static bool is_shared(int fd)
-{
-	static const unsigned long kinds[] = { 0x6969,     0x517b,     0xff534d42,
-					       0xfe534d42, 0x65735546, 0x0bd00bd0,
-					       0x00c36400, 0x19830326, 0x01021997 };
-	struct statfs s;
-	for (size_t i = 0; i < ARRAY_LEN(kinds) && !fstatfs(fd, &s); i++)
-		if ((unsigned long)(unsigned int)s.f_type == kinds[i])
-			return true;
-	return false;
-}
 
 /* "process 12 on box, started 2026-01-31 10:00 UTC"; the host alone in host[HOST]. */
 static void describe_holder(int fd, char *out, size_t cap, char host[HOST])
@@ -116,7 +103,7 @@ int file_lock_take(const char *path, struct file_lock *l_p, char *stale, size_t 
 	struct stat st;
 	if (!fstat(fd, &st) && st.st_size > 0) {
 		describe_holder(fd, who, sizeof who, host);
-		if (is_shared(fd) && strcmp(host, here)) {
+		if (os_is_on_network(fd) && strcmp(host, here)) {
 			close(fd);
 			return err_set(e, ERR_USAGE,
 				       "%s: left by %s; whether it still runs cannot be seen from "

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "file/atomic.h"
 #include "file/cache.h"
 
@@ -38,10 +39,10 @@ static int add_stat(struct buf *b, const char *path, uint64_t *bytes, bool *sett
 	if (stat(path, &st) < 0)
 		return err_sys(e, errno, "%s", path);
 	*bytes += (uint64_t)st.st_size;
-	*settled = *settled && time(NULL) - st.st_mtim.tv_sec >= SETTLED;
+	*settled = *settled && time(NULL) - os_modified(&st).tv_sec >= SETTLED;
 	buf_addf(b, "%s\n%llu %llu %lld %lld.%09ld\n", path, (unsigned long long)st.st_dev,
-		 (unsigned long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-		 st.st_mtim.tv_nsec);
+		 (unsigned long long)st.st_ino, (long long)st.st_size,
+		 (long long)os_modified(&st).tv_sec, os_modified(&st).tv_nsec);
 	return 0;
 }
 

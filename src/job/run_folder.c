@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "base/version.h"
 #include "file/atomic.h"
 #include "file/output.h"
@@ -500,13 +501,13 @@ static int move_aside(struct run_folder *f, struct err *e)
 		rmdir(fresh);
 		return rc;
 	}
-	bool swapped = !renameat2(AT_FDCWD, fresh, AT_FDCWD, f->path, RENAME_EXCHANGE);
+	bool swapped = os_swap_names(fresh, f->path);
 	if (swapped ? rename(fresh, old) < 0
 		    : rename(f->path, old) < 0 || rename(fresh, f->path) < 0) {
 		rc = err_sys(e, errno, "output_dir %s cannot be moved to %s: choose another folder",
 			     f->path, old);
 		if (swapped)
-			renameat2(AT_FDCWD, fresh, AT_FDCWD, f->path, RENAME_EXCHANGE);
+			os_swap_names(fresh, f->path);
 		else
 			rename(old, f->path);
 		file_lock_release(&lock);
@@ -612,7 +613,7 @@ static void put_back(struct run_folder *f)
 	char old[PATH_MOST];
 	struct err e = { 0 };
 	sibling(f, ".old", old);
-	bool swapped = !renameat2(AT_FDCWD, old, AT_FDCWD, f->path, RENAME_EXCHANGE);
+	bool swapped = os_swap_names(old, f->path);
 	if (swapped ? dir_remove(old, &e) < 0
 		    : dir_remove(f->path, &e) < 0 || rename(old, f->path) < 0)
 		log_warn("the earlier run is not all back in its place (%s, %s): %s", f->path, old,

@@ -7,13 +7,13 @@
  * et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011).
  * Declared in frame.h. */
 #include "net/frame.h"
+#include "base/os_calls.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
 #if defined(__aarch64__)
 #include <arm_acle.h>
-#include <sys/auxv.h>
 #endif
 
 #define POLY 0x82f63b78u
@@ -61,7 +61,7 @@ static void setup(void)
 #if defined(__x86_64__)
 	has_instruction = __builtin_cpu_supports("sse4.2");
 #elif defined(__aarch64__)
-	has_instruction = (getauxval(AT_HWCAP) & (1 << 7)) != 0; /* HWCAP_CRC32 */
+	has_instruction = os_arm_has_crc();
 #endif
 }
 

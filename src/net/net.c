@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/net_priv.h"
 #include "net/pins.h"
 #include "net/wait.h"
@@ -70,11 +71,7 @@ int net_open(const char *transport, const struct net_options *o, struct net **ne
 		return err_nomem(e, 0, "a link end");
 	}
 	pthread_mutex_init(&n->lock, NULL);
-	pthread_condattr_t ca;
-	pthread_condattr_init(&ca);
-	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
-	pthread_cond_init(&n->cond, &ca);
-	pthread_condattr_destroy(&ca);
+	os_cond_init(&n->cond);
 	net_want_connections(n, n->o.connections);
 	int rc = t->open(n, e);
 	if (rc < 0) {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/net.h"
 
 enum { ECHO = 'e', DROP = 'd', PINGS = 101, STEP = 256 << 10, WARM = 128 << 20 };
@@ -80,7 +81,7 @@ static int tcp_open(const char *host, unsigned port, bool serve, int64_t deadlin
 		return err_set(e, ERR_NET, "bench: %s: %s", host, gai_strerror(rc));
 	rc = err_set(e, ERR_NET, "bench: %s:%u: nobody answered in time", host, port);
 	do {
-		fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		fd = os_socket(list->ai_family, SOCK_STREAM, OS_WAITS);
 		if (fd < 0) {
 			rc = err_sys(e, errno, "bench: cannot make a socket");
 			break;
@@ -456,7 +457,7 @@ static int free_ports(unsigned *port_p, struct err *e)
 		int fd[NET_BENCH_PORTS], free_ones = 0;
 		memset(fd, -1, sizeof fd);
 		for (int i = 0; i < NET_BENCH_PORTS; i++) {
-			fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+			fd[i] = os_socket(AF_INET, SOCK_STREAM, OS_WAITS);
 			if (fd[i] < 0 || bind(fd[i], (struct sockaddr *)&a, sizeof a) < 0 ||
 			    getsockname(fd[i], (struct sockaddr *)&a, &n) < 0)
 				break;

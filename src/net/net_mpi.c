@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/mpi_group.h"
 
 enum { CTL_HELLO = 1, CTL_CREDIT, CTL_BYE, CTL_ALIVE };
@@ -471,16 +472,10 @@ static bool begin(struct hub *h)
 
 static void nap(struct hub *h, int us)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += us * 1000L;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
+	const int64_t until = clock_now() + us * (int64_t)1000;
 	pthread_mutex_lock(&h->lock);
 	if (!h->busy)
-		pthread_cond_timedwait(&h->wake, &h->lock, &until);
+		os_cond_wait(&h->wake, &h->lock, until);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -552,11 +547,7 @@ static int mpi_open(struct net *n, struct err *e)
 	mpi_groups_init(&h->groups, n);
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->started, NULL);
-	pthread_condattr_t ca;
-	pthread_condattr_init(&ca);
-	pthread_condattr_setclock(&ca, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->wake, &ca);
-	pthread_condattr_destroy(&ca);
+	os_cond_init(&h->wake);
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);

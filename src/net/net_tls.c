@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/os_calls.h"
 #include "net/address.h"
 #include "net/shm_meet.h"
 #include "net/tls_hub.h"
@@ -56,7 +57,7 @@ static int may_use(struct net *n, const char *address, bool loopback, struct err
 static int bound_socket(const struct sockaddr_storage *a, socklen_t n, bool both)
 {
 	int one = 1, no = !both;
-	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = os_socket(a->ss_family, SOCK_STREAM, OS_NEVER_WAITS);
 	if (fd < 0)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -85,14 +86,16 @@ static int tls_row_listen(struct net *n, const char *address, char bound_p[NET_A
 	TRY(address_resolve(address, true, number, &loopback, e));
 	TRY(may_use(n, address, loopback, e));
 	bool all = number[0] == '*';
-	int fd = bound_socket(&a, address_socket(number, &a), all), near = -1;
+	socklen_t length = address_socket(number, &a);
+	int fd = bound_socket(&a, length, all), near = -1;
 	if (fd < 0 && all && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
 		/* a kernel without IPv6 */
 		unsigned port;
 		char host[NET_ADDRESS];
 		address_parts(number, host, &port);
 		address_join("0.0.0.0", port, number);
-		fd = bound_socket(&a, address_socket(number, &a), false);
+		length = address_socket(number, &a);
+		fd = bound_socket(&a, length, false);
 	}
 	if (fd < 0 && errno == EADDRINUSE)
 		return in_use(address, e);

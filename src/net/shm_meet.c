@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/open.h"
 #include "base/os.h"
+#include "base/os_calls.h"
 #include "net/address.h"
 
 enum { BACKLOG = 64, NAME = 32, LOCK_TRIES = 200 };
@@ -106,19 +107,14 @@ static void socket_path(const char *dir, const char *number, struct sockaddr_un 
 
 bool meet_peer(int fd, pid_t *pid_p)
 {
-	struct ucred c;
-	socklen_t n = sizeof c;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) < 0 || n != sizeof c ||
-	    c.uid != geteuid())
-		return false;
-	*pid_p = c.pid;
-	return true;
+	uid_t user;
+	return os_peer(fd, &user, pid_p) && user == geteuid();
 }
 
 /* -1 with errno */
 static int try_connect(const struct sockaddr_un *a)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = os_socket(AF_UNIX, SOCK_STREAM, OS_NEVER_WAITS);
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (const struct sockaddr *)a, sizeof *a) == 0)
@@ -168,7 +164,7 @@ bool meet_is_here(const char *number)
 	if (!n || host[0] == '*')
 		return false;
 	/* the kernel binds a socket to addresses of this machine only */
-	int fd = socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = os_socket(a.ss_family, SOCK_DGRAM, OS_WAITS);
 	bool here = fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0;
 	if (fd >= 0)
 		close(fd);
@@ -234,7 +230,7 @@ int meet_listen(const char *number, int *fd_p, char path_p[MEET_PATH], struct er
 	TRY(lock_folder(dir, &lock, e));
 	sweep(dir);
 	socket_path(dir, number, &a);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = os_socket(AF_UNIX, SOCK_STREAM, OS_NEVER_WAITS);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, BACKLOG) < 0) {
 		rc = errno == EADDRINUSE
 			     ? err_set(e, ERR_NET,

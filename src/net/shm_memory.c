@@ -3,20 +3,20 @@
 #include "net/shm_memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/note.h"
 
+#ifndef MAP_POPULATE
+#define MAP_POPULATE 0
+#endif
+#include "base/os_calls.h"
+
 #define PAGE 4096
 #define WORD NOTE_WORD /* bytes at the end of a buffer, for the word that says whose it is */
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define TMPFS 0x01021994
 
 static uint32_t *word_of(void *p, uint64_t size)
 {
@@ -156,18 +156,6 @@ static void give_up(struct shm_out *s, uint64_t size, uint64_t limit)
 
 static void back(struct net_buffer_head *h);
 
-/* The file of a new buffer, sealed; -1 when there is none to be had. */
-static int make_file(uint64_t size)
-{
-	int fd = memfd_create("heteroshard-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd >= 0 &&
-	    (ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) < 0)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
 static struct shm_buffer *make(struct shm_out *s, uint64_t size)
 {
 	unsigned k = 0;
@@ -177,7 +165,7 @@ static struct shm_buffer *make(struct shm_out *s, uint64_t size)
 		k++;
 	if (k == SHM_BUFFERS || s->bytes + size > s->most)
 		return NULL;
-	int fd = make_file(size);
+	int fd = os_fixed_memory(size);
 	if (fd < 0)
 		return NULL;
 	char *p =
@@ -359,17 +347,6 @@ void shm_in_end(struct shm_in *s)
 	leave(s);
 }
 
-/* Memory of tmpfs that cannot shrink: reading it can never fail. */
-static bool is_good(int fd, uint64_t size)
-{
-	struct stat st;
-	struct statfs fs;
-	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &st) == 0 &&
-	       S_ISREG(st.st_mode) && st.st_size >= 0 && (uint64_t)st.st_size == size &&
-	       fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS;
-}
-
 static const char *add(struct shm_in *s, uint64_t number, int fd, uint64_t size)
 {
 	struct place *at = &s->place[number];
@@ -377,7 +354,7 @@ static const char *add(struct shm_in *s, uint64_t number, int fd, uint64_t size)
 		return "a buffer with a number that is in use";
 	if (size % PAGE || size < PAGE || size > s->most - s->bytes)
 		return "a buffer larger than this side accepts";
-	if (!is_good(fd, size))
+	if (!os_is_fixed_memory(fd, size))
 		return "a buffer that could change its size";
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (p == MAP_FAILED)

@@ -3,10 +3,15 @@
 #include "net/shm_pass.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#ifndef MSG_CMSG_CLOEXEC
+#define MSG_CMSG_CLOEXEC 0
+#endif
 
 int64_t pass_write(struct crypt_io *io, const void *p, size_t n, int *fd)
 {
@@ -43,6 +48,7 @@ static void take(const struct cmsghdr *h, int *fd_p)
 	for (size_t i = 0; i < count; i++) {
 		int fd;
 		memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
 		if (count == 1)
 			*fd_p = fd;
 		else

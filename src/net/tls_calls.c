@@ -11,16 +11,15 @@
 #include "net/address.h"
 #include "net/shm_memory.h"
 #include "net/tls_hub_priv.h"
+#include "net/watch.h"
 
 void hub_wake(struct hub *h)
 {
-	uint64_t one = 1;
 	h->busy = true;
 	if (!h->asleep)
 		return;
 	h->asleep = false;
-	while (write(h->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-		;
+	watch_wake(h->all);
 }
 
 void hub_tell(struct conn *c)

@@ -121,9 +121,9 @@ struct conn {
 	/* ---- the hub's ---- */
 	struct conn *next;
 	struct hub *hub;
-	uint32_t watched; /* events that epoll looks for */
-	int watcher;      /* the epoll */
-	bool guest;       /* watched among the strangers */
+	unsigned watched;      /* for what (watch.h), */
+	struct watch *watcher; /* by which set */
+	bool guest;            /* watched among the strangers */
 	/* dialled; `way`: all addresses of the name, `to` is the one of this attempt */
 	struct sockaddr_storage to, source, way[ADDRESS_MOST];
 	socklen_t to_n, source_n, way_n[ADDRESS_MOST];

@@ -17,11 +17,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/tls_head.h"
-
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#endif
 
 uint64_t crypt_rekey_after = (uint64_t)1 << 23;
 
@@ -219,7 +216,7 @@ static bool has_aes(void)
 #if defined(__x86_64__) || defined(__i386__)
 	return __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
 #elif defined(__aarch64__)
-	return (getauxval(AT_HWCAP) & (1 << 3 | 1 << 4)) == (1 << 3 | 1 << 4); /* AES, PMULL */
+	return os_arm_has_aes();
 #else
 	return false;
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/os_calls.h"
 #include "net/inside.h"
 #include "net/shm_meet.h"
 
@@ -94,7 +95,6 @@ static bool dial_near(struct conn *c, int64_t now)
 
 void dial_begin(struct conn *c, int64_t now)
 {
-	int one = 1;
 	c->began = now;
 	if (c->meet[0] && dial_near(c, now))
 		return;
@@ -102,14 +102,16 @@ void dial_begin(struct conn *c, int64_t now)
 		try_later(c, now);
 		return;
 	}
-	c->io.fd = socket(c->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	c->io.fd = os_socket(c->to.ss_family, SOCK_STREAM, OS_NEVER_WAITS);
 	if (c->io.fd < 0) {
 		try_later(c, now);
 		return;
 	}
 	c->inside = c->keys && c->net->o.mesh && inside_bind(c->io.fd, &c->to);
 	if (c->source_n) {
-		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+#ifdef IP_BIND_ADDRESS_NO_PORT
+		setsockopt(c->io.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){ 1 }, sizeof(int));
+#endif
 		if (bind(c->io.fd, (struct sockaddr *)&c->source, c->source_n) < 0) {
 			char text[160];
 			snprintf(text, sizeof text, "cannot connect from that address: %s",

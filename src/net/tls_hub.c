@@ -8,17 +8,17 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/address.h"
 #include "net/inside.h"
 #include "net/shm_meet.h"
 #include "net/tls_dial.h"
 #include "net/tls_hub_priv.h"
+#include "net/watch.h"
 
 #define MS ((int64_t)1000000)
 #define SECOND (1000 * MS)
@@ -36,23 +36,19 @@ static bool is_stranger(const struct conn *c)
 	return c->accepted && (!c->link || c->unproven) && c->state != CONN_GONE;
 }
 
-/* Tells epoll what a connection waits for now. */
+/* Watches a connection for what it waits for now. */
 static void watch(struct hub *h, struct conn *c)
 {
 	bool stranger = is_stranger(c);
-	uint32_t want = c->blocked || c->state == CONN_CONNECTING ? EPOLLOUT : 0;
-	want |= c->held ? EPOLLRDHUP : c->state != CONN_CONNECTING ? EPOLLIN : 0;
+	unsigned want = c->blocked || c->state == CONN_CONNECTING ? WATCH_OUT : 0;
+	want |= c->held ? WATCH_END : c->state != CONN_CONNECTING ? WATCH_IN : 0;
 	if (c->io.fd < 0 || (want == c->watched && c->guest == stranger))
 		return;
-	struct epoll_event ev = { .events = want, .data.ptr = c };
-	if (c->watched && c->guest != stranger) {
-		epoll_ctl(h->guests, EPOLL_CTL_DEL, c->io.fd, NULL);
-		c->watched = 0;
-	}
+	if (c->watched && c->guest != stranger)
+		watch_drop(c->watcher, c->io.fd);
 	c->guest = stranger;
-	epoll_ctl(stranger ? h->guests : h->all, c->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
-		  c->io.fd, &ev);
 	c->watcher = stranger ? h->guests : h->all;
+	watch_set(c->watcher, c->io.fd, want, c);
 	c->watched = want;
 }
 
@@ -153,7 +149,7 @@ static bool takes_its_place(struct hub *h, struct conn *c)
 	c->counted = true;
 	net_link_ref(l);
 	if (to != h) {
-		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
+		watch_drop(c->watcher, c->io.fd);
 		c->watched = 0;
 		c->more_in = true; /* what was read ahead raises no event */
 		hand_over(to, c);
@@ -260,8 +256,7 @@ static void on_listener(struct hub *h, int listener)
 	for (int i = 0; i < ACCEPT_TURN && !turn_is_over(h); i++) {
 		struct sockaddr_storage from = { 0 };
 		socklen_t n = sizeof from;
-		int fd = accept4(listener, (struct sockaddr *)&from, &n,
-				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int fd = os_accept(listener, (struct sockaddr *)&from, &n, OS_NEVER_WAITS);
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
 			drop_stranger(h);
@@ -295,17 +290,17 @@ static void settle(struct hub *h, struct conn *c, bool was_stranger)
 }
 
 /* `events` 0: there may be something to send. */
-static void on_event(struct hub *h, struct conn *c, uint32_t events)
+static void on_event(struct hub *h, struct conn *c, unsigned events)
 {
 	pthread_mutex_lock(&c->own);
 	bool stranger = is_stranger(c);
 	if (c->state != CONN_GONE && c->state != CONN_WAITING) {
-		if (c->held && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		if (c->held && events & WATCH_END)
 			conn_break(c, ERR_NET,
 				   c->place ? "the connection broke"
 					    : "closed by the peer before it was used");
 		else if (c->state != CONN_CONNECTING)
-			conn_work(c, events & (EPOLLIN | EPOLLHUP | EPOLLERR), h->now);
+			conn_work(c, events & (WATCH_IN | WATCH_END), h->now);
 		else if (events)
 			dial_answered(c, h->now);
 		settle(h, c, stranger);
@@ -315,9 +310,8 @@ static void on_event(struct hub *h, struct conn *c, uint32_t events)
 
 static void wait_guests(struct hub *h, bool wait)
 {
-	struct epoll_event ev = { .events = wait ? 0 : EPOLLIN, .data.ptr = &h->guests };
 	if (wait != h->guests_wait)
-		epoll_ctl(h->all, EPOLL_CTL_MOD, h->guests, &ev);
+		watch_inside(h->all, h->guests, !wait);
 	h->guests_wait = wait;
 }
 
@@ -325,16 +319,16 @@ static void wait_guests(struct hub *h, bool wait)
  * the next turn. */
 static void on_guests(struct hub *h)
 {
-	struct epoll_event ev[ACCEPT_TURN];
+	struct watch_event ev[ACCEPT_TURN];
 	h->now = clock_now(); /* links had their turn since it was set */
-	int n = epoll_wait(h->guests, ev, ACCEPT_TURN, 0);
+	int n = watch_wait(h->guests, ev, ACCEPT_TURN, 0);
 	for (int i = 0; i < n && !turn_is_over(h); i++)
-		if (ev[i].data.ptr == &h->listeners.tcp)
+		if (ev[i].of == &h->listeners.tcp)
 			on_listener(h, h->listeners.tcp);
-		else if (ev[i].data.ptr == &h->listeners.near)
+		else if (ev[i].of == &h->listeners.near)
 			on_listener(h, h->listeners.near);
 		else
-			on_event(h, ev[i].data.ptr, ev[i].events);
+			on_event(h, ev[i].of, ev[i].what);
 	int64_t now = clock_now();
 	h->guests_time -= now - h->now;
 	h->now = now;
@@ -421,13 +415,11 @@ static void timers(struct hub *h)
 
 static void take_listeners(struct hub *h, const struct listeners *l)
 {
-	struct epoll_event tcp = { .events = EPOLLIN, .data.ptr = &h->listeners.tcp },
-			   near = { .events = EPOLLIN, .data.ptr = &h->listeners.near };
 	h->listeners = *l;
 	if (l->tcp >= 0)
-		epoll_ctl(h->guests, EPOLL_CTL_ADD, l->tcp, &tcp);
+		watch_set(h->guests, l->tcp, WATCH_IN, &h->listeners.tcp);
 	if (l->near >= 0)
-		epoll_ctl(h->guests, EPOLL_CTL_ADD, l->near, &near);
+		watch_set(h->guests, l->near, WATCH_IN, &h->listeners.near);
 }
 
 static void close_listeners(struct listeners *l)
@@ -561,7 +553,7 @@ static void quit(struct hub *h)
 
 static void wait_for_events(struct hub *h)
 {
-	struct epoll_event ev[EVENTS];
+	struct watch_event ev[EVENTS];
 	int64_t until = h->quitting ? sooner(h->next_timer, h->quit_by) : h->next_timer;
 	if (h->guests_wait)
 		until = sooner(until, h->now + (MS * 2 - h->guests_time) * GUESTS_SHARE);
@@ -574,7 +566,7 @@ static void wait_for_events(struct hub *h)
 		 : until == NET_FOREVER ? -1
 		 : ns > 3600 * SECOND   ? 3600000
 					: (int)((ns + MS - 1) / MS);
-	int n = epoll_wait(h->all, ev, EVENTS, ms);
+	int n = watch_wait(h->all, ev, EVENTS, ms);
 	pthread_mutex_lock(&h->lock);
 	h->asleep = false;
 	pthread_mutex_unlock(&h->lock);
@@ -588,23 +580,20 @@ static void wait_for_events(struct hub *h)
 	bool more = h->more;
 	h->more = false;
 	for (int i = 0; i < n; i++) {
-		uint64_t count;
-		if (ev[i].data.ptr == &h->wake_fd)
-			count = (uint64_t)read(h->wake_fd, &count, sizeof count);
-		else if (ev[i].data.ptr == &h->guests)
+		if (ev[i].of == h->guests)
 			on_guests(h);
 		else
-			on_event(h, ev[i].data.ptr, ev[i].events);
+			on_event(h, ev[i].of, ev[i].what);
 	}
 	for (struct conn *c = more ? h->conns : NULL; c; c = c->next)
 		if (c->more_in || c->more_out)
-			on_event(h, c, c->more_in ? EPOLLIN : 0);
+			on_event(h, c, c->more_in ? WATCH_IN : 0);
 }
 
 static void *hub_main(void *hub)
 {
 	struct hub *h = hub;
-	pthread_setname_np(pthread_self(), "hs-net");
+	os_name_thread("hs-net");
 	h->now = h->guests_at = clock_now();
 	h->guests_time = GUESTS_MOST;
 	for (;;) {
@@ -627,12 +616,8 @@ static void hub_free(struct hub *h)
 {
 	if (!h->first)
 		crypt_ctx_free(h->keys);
-	if (h->wake_fd >= 0)
-		close(h->wake_fd);
-	if (h->all >= 0)
-		close(h->all);
-	if (h->guests >= 0)
-		close(h->guests);
+	watch_free(h->all);
+	watch_free(h->guests);
 	pthread_mutex_destroy(&h->lock);
 	mem_free(h);
 }
@@ -651,14 +636,11 @@ static struct hub *hub_make(struct net *n, struct hub *first, struct err *e)
 	h->listeners.tcp = h->listeners.near = -1;
 	h->fresh_listeners = h->listeners;
 	pthread_mutex_init(&h->lock, NULL);
-	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	h->all = epoll_create1(EPOLL_CLOEXEC);
-	h->guests = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event w = { .events = EPOLLIN, .data.ptr = &h->wake_fd },
-			   g = { .events = EPOLLIN, .data.ptr = &h->guests };
-	if (h->wake_fd < 0 || h->all < 0 || h->guests < 0 ||
-	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->wake_fd, &w) < 0 ||
-	    epoll_ctl(h->all, EPOLL_CTL_ADD, h->guests, &g) < 0)
+	h->all = watch_new();
+	h->guests = h->all ? watch_new() : NULL;
+	if (h->guests)
+		watch_inside(h->all, h->guests, true);
+	else
 		rc = err_sys(e, errno, "tls: cannot begin");
 	if (first)
 		h->keys = first->keys;

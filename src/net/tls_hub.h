@@ -5,8 +5,8 @@
  * a Unix socket a user's thread writes by itself while the hub has nothing to do with the
  * connection: that saves a thread switch for each message.
  *
- * Strangers come second. Connections that have not said hello, and the listener, are watched by an
- * epoll of their own, and what is done for them may take a tenth of the thread's time: links stay
+ * Strangers come second. Connections that have not said hello, and the listener, are watched by a
+ * set of their own, and what is done for them may take a tenth of the thread's time: links stay
  * fast, whoever connects. At most HUB_STRANGERS of them are open, each for HUB_PATIENCE; beyond
  * that the oldest one goes, of the address that has most. */
 #ifndef HS_NET_TLS_HUB_H

@@ -12,7 +12,7 @@ struct hub {
 	struct net *net;
 	struct crypt_ctx *keys; /* NULL: without encryption */
 	pthread_t thread;
-	int wake_fd, all, guests; /* epoll: everything; strangers */
+	struct watch *all, *guests; /* everything; strangers, inside the first */
 	/* under the lock: */
 	pthread_mutex_t lock;
 	struct conn *told;  /* something for the thread to look at */

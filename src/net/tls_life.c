@@ -4,13 +4,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "net/shm_memory.h"
 #include "net/tls_out.h"
+#include "net/watch.h"
 
 struct conn *conn_new(struct net *n, struct crypt_ctx *keys, struct log_limit *log)
 {
@@ -51,7 +51,7 @@ void conn_reset(struct conn *c)
 	/* A child process that is just being started has the socket too, so closing it is not
 	 * enough. */
 	if (c->watched)
-		epoll_ctl(c->watcher, EPOLL_CTL_DEL, c->io.fd, NULL);
+		watch_drop(c->watcher, c->io.fd);
 	c->watched = 0;
 	if (c->io.fd >= 0)
 		close(c->io.fd);

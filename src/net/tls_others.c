@@ -2,7 +2,7 @@
 /* tls_others.c - see tls_others.h. */
 #include "net/tls_others.h"
 
-#include <sys/random.h>
+#include <sodium.h>
 
 #include "net/tls_life.h"
 
@@ -32,8 +32,8 @@ void others_offer(struct conn *c)
 	if (c->parallel || n < 2 || !may_have_others(c))
 		return;
 	c->asked = n;
-	c->offer_due = !c->accepted ||
-		       (getrandom(&id, sizeof id, 0) == sizeof id && id && make_parallel(c, n, id));
+	randombytes_buf(&id, sizeof id);
+	c->offer_due = !c->accepted || (id && make_parallel(c, n, id));
 }
 
 const char *others_asked(struct conn *c, const struct head *h)

@@ -4,6 +4,7 @@
 #include "net/wait.h"
 
 #include "base/clock.h"
+#include "base/os_calls.h"
 #include "net/keys.h"
 
 #include <pthread.h>
@@ -68,8 +69,7 @@ bool net_wait(struct net *n, int64_t deadline, int64_t next)
 		pthread_cond_wait(&n->cond, &n->lock);
 		return true;
 	}
-	struct timespec ts = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
-	pthread_cond_timedwait(&n->cond, &n->lock, &ts);
+	os_cond_wait(&n->cond, &n->lock, until);
 	return true; /* a wait that ran out looks once more before it gives up */
 }
 

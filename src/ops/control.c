@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "net/shm_meet.h"
 
 #include <ctype.h>
@@ -126,7 +127,7 @@ static void answer(struct control *c, int fd)
 static int listen_at(const char *path, int *fd_p, struct err *e)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = os_socket(AF_UNIX, SOCK_STREAM, OS_NEVER_WAITS);
 	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
 	if (fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 8) == 0) {
 		*fd_p = fd;
@@ -163,7 +164,7 @@ static void *run(void *ctx)
 		struct pollfd p = { c->fd, POLLIN, 0 };
 		if (poll(&p, 1, 200) <= 0)
 			continue;
-		int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+		int fd = os_accept(c->fd, NULL, NULL, OS_WAITS);
 		if (fd < 0)
 			continue;
 		answer(c, fd);
@@ -248,7 +249,7 @@ static int dial(const char *path)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	pid_t pid;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = os_socket(AF_UNIX, SOCK_STREAM, OS_WAITS);
 	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
 	if (fd < 0)
 		return -1;

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/os_calls.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "job/network.h"
@@ -66,13 +67,13 @@ static bool is_taken(unsigned port)
 	struct sockaddr_in6 a = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
 	struct sockaddr_in b = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
 	const int yes = 1, no = 0;
-	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
+	int fd = os_socket(AF_INET6, SOCK_STREAM, OS_WAITS), rc;
 	if (fd >= 0) {
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
 		rc = bind(fd, (const struct sockaddr *)&a, sizeof a);
 	} else {
-		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		fd = os_socket(AF_INET, SOCK_STREAM, OS_WAITS);
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
 		rc = bind(fd, (const struct sockaddr *)&b, sizeof b);
 	}
@@ -222,7 +223,7 @@ static bool is_silent(const char *at, bool *nowhere_p)
 	*nowhere_p = getaddrinfo(host, service, &want, &a) || !a;
 	if (*nowhere_p)
 		return false;
-	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = os_socket(a->ai_family, SOCK_STREAM, OS_NEVER_WAITS);
 	bool silent = false;
 	if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EINPROGRESS)
 		silent = poll(&(struct pollfd){ fd, POLLOUT, 0 }, 1, PATIENCE_MS) == 0;

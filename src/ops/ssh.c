@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -181,7 +182,7 @@ static void shut(int *fd)
 
 static int make_pipe(int end[2], int ours, struct err *e)
 {
-	if (pipe2(end, O_CLOEXEC) < 0)
+	if (os_pipe(end) < 0)
 		return err_sys(e, errno, "starting ssh");
 	fcntl(end[ours], F_SETFL, O_NONBLOCK);
 	return 0;

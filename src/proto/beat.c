@@ -2,10 +2,10 @@
 /* beat.c - see beat.h. */
 #include "proto/beat.h"
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/os_calls.h"
 
-#include <errno.h>
-#include <math.h>
 #include <time.h>
 
 static void say(struct beat *b)
@@ -36,13 +36,7 @@ static void *run(void *ctx)
 	struct beat *b = ctx;
 	pthread_mutex_lock(&b->lock);
 	while (!b->stop) {
-		struct timespec t;
-		double whole;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		double part = modf((double)t.tv_nsec * 1e-9 + b->every, &whole);
-		t.tv_sec += (time_t)whole;
-		t.tv_nsec = (long)(part * 1e9);
-		if (pthread_cond_timedwait(&b->wake, &b->lock, &t) != ETIMEDOUT)
+		if (os_cond_wait(&b->wake, &b->lock, clock_now() + (int64_t)(b->every * 1e9)))
 			continue;
 		pthread_mutex_unlock(&b->lock);
 		say(b);
@@ -54,14 +48,10 @@ static void *run(void *ctx)
 
 int beat_start(struct beat *b, struct err *e)
 {
-	pthread_condattr_t attr;
 	if (!(b->every > 0))
 		return 0;
 	pthread_mutex_init(&b->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&b->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	os_cond_init(&b->wake);
 	int rc = pthread_create(&b->thread, NULL, run, b);
 	if (rc) {
 		pthread_cond_destroy(&b->wake);

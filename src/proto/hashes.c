@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "file/atomic.h"
 #include "file/cache.h"
 
@@ -77,11 +78,11 @@ static bool add_file(crypto_generichash_state *s, const char *path)
 	struct stat st;
 	char text[PATH_MAX + 128], whole[PATH_MAX];
 	if (stat(path, &st) < 0 || !realpath(path, whole) ||
-	    time(NULL) - st.st_mtim.tv_sec < SETTLED)
+	    time(NULL) - os_modified(&st).tv_sec < SETTLED)
 		return false;
 	int n = snprintf(text, sizeof text, "%s\n%lld %lld %lld.%09ld\n", whole,
-			 (long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-			 st.st_mtim.tv_nsec);
+			 (long long)st.st_ino, (long long)st.st_size,
+			 (long long)os_modified(&st).tv_sec, os_modified(&st).tv_nsec);
 	crypto_generichash_update(s, (const unsigned char *)text, (unsigned long long)n);
 	return true;
 }

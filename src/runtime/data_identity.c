@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "file/hash.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ static int add_times(struct buf *b, const char *path, struct err *e)
 	if (stat(path, &st) < 0)
 		return err_sys(e, errno, "%s", path);
 	buf_addf(b, "%s %lld %lld.%09ld\n", path, (long long)st.st_size,
-		 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+		 (long long)os_modified(&st).tv_sec, os_modified(&st).tv_nsec);
 	return 0;
 }
 

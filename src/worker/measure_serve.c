@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/os_calls.h"
 #include "base/version.h"
 #include "file/atomic.h"
 #include "file/cache.h"
@@ -58,8 +59,8 @@ static void make_key(const char *device, const struct dev_caps *caps, const unsi
 	add(&h, HS_VERSION);
 	if (os_self_exe() && stat(os_self_exe(), &st) == 0) {
 		add_number(&h, (long long)st.st_size);
-		add_number(&h, (long long)st.st_mtim.tv_sec);
-		add_number(&h, (long long)st.st_mtim.tv_nsec);
+		add_number(&h, (long long)os_modified(&st).tv_sec);
+		add_number(&h, (long long)os_modified(&st).tv_nsec);
 	}
 	add(&h, device ? device : "auto");
 	add(&h, caps->name);
