@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """check-vision.py [PROGRAM]: the language model of a folder that has a model for pictures too.
 
-For Gemma 3 and 4, Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (both dense and
-with experts) a small random model is made and saved by transformers. A run's adapter (that of
-experts as `merge --adapter-only` writes it) must load into the whole model by PEFT, in the language
-model only, and change its logits as `heteroshard merge` changes those of the language model alone;
-an adapter that PEFT made for the whole model must be merged likewise. Needs torch, transformers and
-peft; the tokenizer is the one of tests/golden/models/smollm2."""
+For Gemma 3 and 4 (dense, with experts), Mistral Small 3.1, Ministral 3, Qwen2.5-VL, Qwen3-VL and
+Qwen3.5 (both dense and with experts) a small random model is made and saved by transformers. A
+run's adapter (that of experts as `merge --adapter-only` writes it) must load into the whole model
+by PEFT, in the language model only, and change its logits as `heteroshard merge` changes those of
+the language model alone; an adapter that PEFT made for the whole model must be merged likewise.
+Needs torch, transformers and peft; the tokenizer is the one of tests/golden/models/smollm2."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def gemma():
     return transformers.Gemma3ForConditionalGeneration, c
 
 
-def gemma4():
+def gemma4(**more):
     text = dict(TEXT, model_type="gemma4_text", sliding_window=16, global_head_dim=24)
     text |= dict(attention_k_eq_v=True, num_global_key_value_heads=1, num_kv_shared_layers=0)
     text |= dict(hidden_size_per_layer_input=0, final_logit_softcapping=30.0)
@@ -51,7 +51,8 @@ def gemma4():
     vision |= dict(num_attention_heads=2, num_key_value_heads=2, position_embedding_size=16)
     c = transformers.Gemma4Config(
         text_config=text
-        | dict(layer_types=["sliding_attention", "full_attention", "full_attention"]),
+        | dict(layer_types=["sliding_attention", "full_attention", "full_attention"])
+        | more,
         vision_config=vision,
         audio_config=None,
         image_token_id=270,
@@ -60,6 +61,11 @@ def gemma4():
         eoi_token_id=269,
     )
     return transformers.Gemma4ForConditionalGeneration, c
+
+
+def gemma4_moe():
+    more = dict(enable_moe_block=True, num_experts=5, top_k_experts=2)
+    return gemma4(**more, moe_intermediate_size=24)
 
 
 def mistral(kind="mistral", **more):
@@ -155,7 +161,7 @@ def qwen35_moe():
     return qwen35(True)
 
 
-MODELS = (gemma, gemma4, mistral, ministral, qwen2, qwen, qwen_moe, qwen35, qwen35_moe)
+MODELS = (gemma, gemma4, gemma4_moe, mistral, ministral, qwen2, qwen, qwen_moe, qwen35, qwen35_moe)
 
 
 def logits(model):
@@ -197,7 +203,7 @@ def main():
                 f.write(f"base_model: {base}\ndatasets: {d}/data.jsonl\noutput_dir: {run}\n")
             subprocess.run([program, "train", "-q", d + "/run.yaml"] + keys, check=True)
             mine = run
-            if make in (qwen_moe, qwen35_moe):
+            if make in (gemma4_moe, qwen_moe, qwen35_moe):
                 mine = d + "/joined"
                 join = [program, "merge", "-q", base, run, mine, "--adapter-only"]
                 subprocess.run(join, check=True, stdout=subprocess.DEVNULL)
