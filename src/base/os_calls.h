@@ -68,6 +68,10 @@ bool os_is_fixed_memory(int fd, uint64_t n);
 /* The n bytes at p, a page's beginning of memory that others share, mapped once more; NULL. */
 void *os_map_again(void *p, size_t n);
 
+/* qsort() with a context for `by`; each system has its own order of arguments for that. */
+typedef int os_order(const void *a, const void *b, void *ctx);
+void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx);
+
 /* ---- threads, and the processor ---- */
 
 /* A condition whose timed waits go by the steady clock (clock.h), and such a wait: false when the

@@ -5,6 +5,7 @@
 #if defined(__linux__) && !defined(HS_OS_OTHER)
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
@@ -84,6 +85,11 @@ void *os_map_again(void *p, size_t n)
 {
 	void *again = mremap(p, 0, n, MREMAP_MAYMOVE);
 	return again == MAP_FAILED ? NULL : again;
+}
+
+void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
+{
+	qsort_r(v, n, size, by, ctx);
 }
 
 void os_cond_init(pthread_cond_t *c)

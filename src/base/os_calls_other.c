@@ -6,6 +6,7 @@
 #if !defined(__linux__) || defined(HS_OS_OTHER)
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #if defined(__APPLE__)
@@ -128,6 +129,29 @@ FILE *os_stream(void *ctx, os_writer *write)
 FILE *os_stream(void *ctx, os_writer *write)
 {
 	return fopencookie(ctx, "w", (cookie_io_functions_t){ .write = write });
+}
+#endif
+
+#if defined(__APPLE__)
+struct order {
+	os_order *by;
+	void *ctx;
+};
+
+static int compare(void *o, const void *a, const void *b)
+{
+	const struct order *at = o;
+	return at->by(a, b, at->ctx);
+}
+
+void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
+{
+	qsort_r(v, n, size, &(struct order){ by, ctx }, compare);
+}
+#else
+void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
+{
+	qsort_r(v, n, size, by, ctx);
 }
 #endif
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/os_calls.h"
 #include "base/rng.h"
 #include "model/decoder.h"
 
@@ -15,11 +16,9 @@
 
 enum { PREFILL = 512 };
 
-static _Thread_local const float *sorted_by; /* qsort_r differs between systems */
-
-static int by_logit(const void *a, const void *b)
+static int by_logit(const void *a, const void *b, void *ctx)
 {
-	const float *l = sorted_by;
+	const float *l = ctx;
 	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
 	if (l[x] != l[y])
 		return l[x] < l[y] ? 1 : -1;
@@ -47,8 +46,7 @@ int32_t sample_token(float *logits, int64_t v, const struct sampling *s, uint64_
 	for (int64_t i = 0; i < v; i++)
 		if ((logits[i] - top) * inv > -20)
 			order[n++] = (int32_t)i;
-	sorted_by = logits;
-	qsort(order, (size_t)n, sizeof *order, by_logit);
+	os_sort(order, (size_t)n, sizeof *order, by_logit, logits);
 	if (s->top_k > 0 && n > s->top_k)
 		n = s->top_k;
 	double sum = 0, kept = 0;
