@@ -288,6 +288,7 @@ test-long: $(BIN) $(BUILD)/heteroshard-older $(LONG:%=$(BUILD)/tests/%) \
 	for t in $(LONG:%=$(BUILD)/tests/%) $(LONG_SCRIPTS:%=tests/%.sh); do $$t || exit 1; done
 	@scripts/compile-all.sh $(BUILD)
 	@scripts/compile-macos.sh $(BUILD)
+	@scripts/fuzz-coverage.sh
 
 # What belongs beside the program is made from its option rows. PAGES_BY: the command that runs it,
 # where that is not the program itself (another architecture).
