@@ -40,7 +40,8 @@ scripts/lint.py "$(dirname "$bin")" || status=1
 
 # What other systems than Linux get must compile here too (scripts/compile-macos.sh: for a Mac).
 ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -DHS_OS_OTHER -Isrc -Wall -Wextra -Werror -fsyntax-only \
-	src/base/os_other.c src/base/os_calls_other.c src/net/watch_poll.c || status=1
+	src/base/os_other.c src/base/os_calls_other.c src/base/os_calls_gnu.c \
+	src/net/watch_poll.c || status=1
 
 if ! "$bin" help config --markdown | diff -q - docs/configuration.md >/dev/null; then
 	echo "docs/configuration.md: not what '$bin help config --markdown' prints (make docs)"

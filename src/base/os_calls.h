@@ -2,7 +2,7 @@
 /* os_calls.h - calls that Linux has and POSIX has not: sockets and pipes that are closed on exec
  * from the beginning, waits by the steady clock, two names swapped in one step, memory whose size
  * nobody can change. Linux's are in os_calls_linux.c; in os_calls_other.c they are made of several
- * calls of POSIX, or answer that they cannot.
+ * calls of POSIX, or answer that they cannot; os_calls_gnu.c has what macOS alone names otherwise.
  *
  * Without them a descriptor can reach a program that another thread starts at the same moment, and
  * stays open there until that program ends. */

@@ -3,9 +3,7 @@
 #include "base/os_calls.h"
 
 #if defined(__linux__) && !defined(HS_OS_OTHER)
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
@@ -54,11 +52,6 @@ bool os_is_on_network(int fd)
 	return false;
 }
 
-FILE *os_stream(void *ctx, os_writer *write)
-{
-	return fopencookie(ctx, "w", (cookie_io_functions_t){ .write = write });
-}
-
 int os_fixed_memory(uint64_t n)
 {
 	int fd = memfd_create("heteroshard-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -85,26 +78,6 @@ void *os_map_again(void *p, size_t n)
 {
 	void *again = mremap(p, 0, n, MREMAP_MAYMOVE);
 	return again == MAP_FAILED ? NULL : again;
-}
-
-void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
-{
-	qsort_r(v, n, size, by, ctx);
-}
-
-void os_cond_init(pthread_cond_t *c)
-{
-	pthread_condattr_t a;
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(c, &a);
-	pthread_condattr_destroy(&a);
-}
-
-bool os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until)
-{
-	struct timespec t = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
-	return pthread_cond_timedwait(c, lock, &t) != ETIMEDOUT;
 }
 
 void os_name_thread(const char *name) { pthread_setname_np(pthread_self(), name); }

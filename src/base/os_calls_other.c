@@ -125,11 +125,6 @@ FILE *os_stream(void *ctx, os_writer *write)
 		mem_free(w);
 	return f;
 }
-#else
-FILE *os_stream(void *ctx, os_writer *write)
-{
-	return fopencookie(ctx, "w", (cookie_io_functions_t){ .write = write });
-}
 #endif
 
 #if defined(__APPLE__)
@@ -147,11 +142,6 @@ static int compare(void *o, const void *a, const void *b)
 void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
 {
 	qsort_r(v, n, size, &(struct order){ by, ctx }, compare);
-}
-#else
-void os_sort(void *v, size_t n, size_t size, os_order *by, void *ctx)
-{
-	qsort_r(v, n, size, by, ctx);
 }
 #endif
 
@@ -183,21 +173,6 @@ bool os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until)
 	int64_t left = until - clock_now();
 	struct timespec t = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
 	return left > 0 && pthread_cond_timedwait_relative_np(c, lock, &t) != ETIMEDOUT;
-}
-#else
-void os_cond_init(pthread_cond_t *c)
-{
-	pthread_condattr_t a;
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(c, &a);
-	pthread_condattr_destroy(&a);
-}
-
-bool os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t until)
-{
-	struct timespec t = { .tv_sec = until / 1000000000, .tv_nsec = until % 1000000000 };
-	return pthread_cond_timedwait(c, lock, &t) != ETIMEDOUT;
 }
 #endif
 
