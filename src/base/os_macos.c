@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_macos.c - see os.h: what macOS says through sysctl and Mach. There are no control groups and
- * no network namespaces there, and a process cannot be kept to some processors. Compiled, never
- * run. */
+/* os_macos.c - see os.h: what macOS says through sysctl and Mach; the rest is in os_other.c. There
+ * are no control groups and no network namespaces there. Compiled, never run. */
 #include "base/os.h"
 
 #if defined(__APPLE__) && !defined(HS_OS_OTHER)
@@ -12,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/sysctl.h>
 #include <unistd.h>
 
@@ -72,22 +70,6 @@ void os_limit(int cores, uint64_t memory)
 	most_memory = memory;
 }
 
-int os_affinity(void) { return 0; }
-
-int os_processors(int *number, int most)
-{
-	(void)number;
-	(void)most;
-	return 0;
-}
-
-bool os_keep_to(const int *number, int n)
-{
-	(void)number;
-	(void)n;
-	return false;
-}
-
 void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 {
 	char text[128];
@@ -97,18 +79,7 @@ void os_processor(char *name, size_t n_name, char *vendor, size_t n_vendor)
 	snprintf(vendor, n_vendor, "%s", strncmp(text, "Apple", 5) == 0 ? "Apple" : "Intel");
 }
 
-void os_exact_sleeps(void) {}
-
-void os_huge_pages(void *p, size_t n)
-{
-	(void)p;
-	(void)n;
-}
-
 void os_drop_pages(void *p, size_t n) { madvise(p, n, MADV_FREE); }
-
-/* Another program of the user needs the system's leave to trace this one. */
-void os_forbid_tracing(void) { setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }); }
 
 static char *self;
 
