@@ -436,10 +436,26 @@ static void test_jinja_trained(void **state)
 		"<|start_header_id|>userOne<|im_end|>\n<|start_header_id|>assistant1<|im_end|>\n"
 		"<|start_header_id|>user[Two<|im_end|>]\n<|start_header_id|>assistant[2<|im_end|>]"
 		"\n</s>");
-	/* no token ends a turn; and the text of a message is cut and moved */
+	/* no token ends a turn, so EOS ends the last; and the text of a message is cut and moved */
 	check_jinja("{% for m in messages %}{{ '\n' + m.role + ': ' + m.content | trim | upper }}"
 		    "{% endfor %}{% if add_generation_prompt %}{{ '\nassistant: ' }}{% endif %}",
-		    two, 5, "\nsystem: S\nuser: ONE\nassistant: [1]\nuser: TWO\nassistant: [2]");
+		    two, 5,
+		    "\nsystem: S\nuser: ONE\nassistant: [1]\nuser: TWO\nassistant: [2</s>]");
+	/* then the token that opens the next turn, if that is no answer, ends one: GLM-4 */
+	static const char bare[] = "{% for m in messages %}{{ '[INST]' if m.role == 'user' else "
+				   "'<|im_start|>' }}{{ m.content + '\n' }}{% endfor %}"
+				   "{{ '<|im_start|>' if add_generation_prompt }}";
+	check_jinja(bare, two, 5,
+		    "<|im_start|>S\n[INST]One\n<|im_start|>[1\n[INST]]Two\n<|im_start|>[ 2 \n"
+		    "</s>]");
+	check_jinja(bare, begins, 2, "<|im_start|>[first]\n<|im_start|>[second\n</s>]");
+	check_jinja(bare, two, 4, "<|im_start|>S\n[INST]One\n<|im_start|>[1\n[INST]]Two\n");
+	/* text that is no special token ends turns */
+	check_jinja("{% for m in messages %}{{ '#' + m.role + '\n' + m.content + '\n<end>\n' }}"
+		    "{% endfor %}{{ '#assistant\n' if add_generation_prompt }}",
+		    two, 5,
+		    "#system\nS\n<end>\n#user\nOne\n<end>\n#assistant\n[1\n<end>]\n#user\nTwo\n"
+		    "<end>\n#assistant\n[ 2 \n<end>]\n");
 	/* an opening that whole answers do not have */
 	check_jinja(
 		"{% for m in messages %}{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}"
@@ -463,6 +479,17 @@ static void test_jinja_trained(void **state)
 		"{{ messages[0].role ~ '\n' }}{% for m in messages %}{{ m.content + '<|im_end|>' }}"
 		"{% endfor %}",
 		begins, 2, "assistant\n[first<|im_end|>second<|im_end|>]");
+	/* or only behind a question */
+	static const struct chat_message greets[] = { MSG(SYSTEM, "S", false),
+						      MSG(ASSISTANT, "first", true),
+						      MSG(USER, "One", false),
+						      MSG(ASSISTANT, "1", true) };
+	check_jinja("{% if messages | map(attribute='role') | list | join | replace('user', '') "
+		    "== messages | map(attribute='role') | list | join %}{{ raise_exception('no "
+		    "question') }}{% endif %}" CHATML,
+		    greets, 4,
+		    "<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\n[first<|im_end|>]\n"
+		    "<|im_start|>user\nOne<|im_end|>\n<|im_start|>assistant\n[1<|im_end|>]\n");
 	/* one that it can open, in another way than it begins */
 	check_jinja("{% for m in messages %}{{ (bos_token if loop.first else '') + "
 		    "'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}{% endfor %}{{ "
@@ -544,7 +571,37 @@ static void test_jinja_tools(void **state)
 		    m, 4,
 		    "<|im_start|>user:?<|im_end|><|im_start|>assistant:[f<|im_end|>]<|im_start|>f:"
 		    "21<|im_end|><|im_start|>assistant:[It is 21<|im_end|>]");
+	/* also where the turn of the call is another once an answer follows: gpt-oss */
+	check_jinja("{% for m in messages %}{{ '<|im_start|>' + (m.role if m.role != 'tool' else "
+		    "messages[loop.index0 - 1].tool_calls[0].name + '<|im_start|>') + ':' }}{% if "
+		    "loop.last and m.tool_calls %}{{ '<think>' }}{% endif %}{% for c in "
+		    "m.tool_calls or [] %}{{ c.name }}{% endfor %}{{ m.content + '<|im_end|>' }}"
+		    "{% endfor %}{{ '<|im_start|>assistant:' if add_generation_prompt }}",
+		    m, 4,
+		    "<|im_start|>user:?<|im_end|><|im_start|>assistant:[f<|im_end|>]<|im_start|>f"
+		    "<|im_start|>:21<|im_end|><|im_start|>assistant:[It is 21<|im_end|>]");
+	/* and what closes a call is trained where no token ends turns: GLM-4 */
+	check_jinja("{% for m in messages %}{{ '[INST]' if m.role == 'tool' else '<|im_start|>' }}"
+		    "{% for c in m.tool_calls or [] %}{{ '<call>' + c.name + '</call>' }}"
+		    "{% endfor %}{{ m.content }}{% endfor %}{{ '<|im_start|>' if "
+		    "add_generation_prompt }}",
+		    m, 4,
+		    "<|im_start|>?<|im_start|>[<call>f</call>[INST]]21<|im_start|>[It is 21</s>]");
 	json_decref(turn);
+	/* a thought has several names; transformers gives templates these two */
+	static const char *const thoughts[] = { "reasoning_content", "thinking", "reasoning" };
+	for (size_t i = 0; i < ARRAY_LEN(thoughts); i++) {
+		struct chat_message t[] = { MSG(USER, "?", false), MSG(ASSISTANT, "21", true) };
+		t[1].turn = turn = json_pack("{s:s}", thoughts[i], "half of 42");
+		check_jinja("{% for m in messages %}{{ '<|im_start|>' }}{% if m.thinking %}{{ "
+			    "m.thinking + ', ' + m.reasoning_content + ': ' }}{% endif %}{{ "
+			    "m.content + '<|im_end|>' }}{% endfor %}{{ '<|im_start|>' if "
+			    "add_generation_prompt }}",
+			    t, 2,
+			    "<|im_start|>?<|im_end|><|im_start|>[half of 42, half of 42: 21"
+			    "<|im_end|>]");
+		json_decref(turn);
+	}
 	/* arguments in a text, as OpenAI has them, are the object that it holds; a template that
 	 * joins them to a text (DeepSeek's) gets the text */
 	static const char template[] =

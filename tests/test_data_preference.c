@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 static const struct tokenizer tok = { 0 };
-static const struct chat_template fake = { .name = "fake" };
+static const struct chat_template fake = { .name = "fake", .tools = true };
 static char dir[64];
 
 static int load_as(struct dataset_source src, const char *text, enum prefer_data prefer,
@@ -90,6 +90,12 @@ static void kinds(void **state)
 		  "{'chosen':[{'role':'user','content':'q'},{'role':'assistant','content':'y'}],"
 		  "'rejected':[{'role':'user','content':'q'},{'role':'assistant','content':'n'}]}",
 		  "u:q|a:[y|] u:q|a:[n|]" },
+		/* what an answer has beside its text */
+		{ { .type = "chat_template.default" },
+		  PREFER_PAIRS,
+		  "{'messages':'q','chosen':[{'role':'assistant','content':'y','reasoning_content'"
+		  ":'why, '}],'rejected':{'role':'assistant','tool_calls':[{'name':'f'}]}}",
+		  "u:q|a:[why, y|] u:q|a:[f|]" },
 		{ { .type = "fake.intel" },
 		  PREFER_PAIRS,
 		  "{'system':'S','question':'q','chosen':'y','rejected':'n'}",
@@ -179,6 +185,10 @@ static void complaints(void **state)
 		  "f:2: question: is missing; a string was expected" },
 		{ "fake.intel", PREFER_PAIRS, "{'question':'q','chosen':' ','rejected':'n'}",
 		  "f:1: chosen: the answer is empty" },
+		{ "fake.ultra", PREFER_PAIRS,
+		  "{'prompt':'q','chosen':{'content':'y','tool_calls':[{'name':'f'}]},'rejected':"
+		  "'n'}",
+		  "f:1: chosen: tool_calls: the chat template 'fake' does not show them" },
 		{ "fake.intel", PREFER_PAIRS, "{'question':'q','chosen':[],'rejected':'n'}",
 		  "f:1: chosen: must be a text or a list of turns" },
 		{ "fake.ultra", PREFER_PAIRS, "{'prompt':'q','chosen':[{'role':'x'}]}",

@@ -25,6 +25,8 @@ struct own {
 	char *text;
 	const char *end[ENDS_MAX]; /* special tokens of the template, and EOS: end a turn */
 	size_t nend;
+	char *closing;   /* MAY: the one of them that is no special token */
+	bool bare;       /* it writes nothing behind an answer */
 	bool call_texts; /* it writes arguments of calls only where they are a text (DeepSeek) */
 };
 
@@ -84,6 +86,22 @@ static int add_calls(const struct own *own, json_t *message, const json_t *calls
 	return 0;
 }
 
+/* Data sets and templates have several names for the thought before an answer: as in transformers
+ * 5.24 a template finds it under `reasoning_content` and, where the turn has none, `thinking`. */
+static int name_thought(json_t *message)
+{
+	static const char *const names[] = { "reasoning_content", "thinking", "reasoning" };
+	json_t *v = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(names) && !v; i++)
+		v = json_object_get(message, names[i]);
+	if (!v)
+		return 0;
+	int rc = json_object_set(message, names[0], v);
+	if (!json_object_get(message, names[1]))
+		rc |= json_object_set(message, names[1], v);
+	return rc;
+}
+
 static int add_message(const struct own *own, json_t *list, const struct chat_message *m,
 		       struct err *e)
 {
@@ -100,6 +118,7 @@ static int add_message(const struct own *own, json_t *list, const struct chat_me
 		if (!own_key(key) && !json_is_null(v))
 			rc |= json_object_set(o, key, v);
 	}
+	rc |= name_thought(o);
 	rc |= json_array_append_new(list, o);
 	if (rc < 0)
 		return err_nomem(e, m->n, "a conversation");
@@ -257,16 +276,16 @@ static void find_places(const struct jinja_text *x, struct place *p, size_t n)
 	}
 }
 
-/* A template may write the turns before an answer in another way once there are turns behind it.
- * The place in [lo, hi] before which `whole` is most like the end of the conversation up to the
- * answer, alone; the last of several. */
-static int open_place(const struct talk *k, size_t n, const struct buf *whole, size_t lo, size_t hi,
-		      size_t *begin_p, struct err *e)
+/* A template may write the first turns in another way once there are turns behind them. The place
+ * in [lo, hi] before which `whole`, from `from` on at least, is most like the end of these turns
+ * alone; the last of several. */
+static int like_end(const struct talk *k, size_t n, bool open, const struct buf *whole, size_t from,
+		    size_t lo, size_t hi, size_t *place_p, struct err *e)
 {
 	struct jinja_text part = { .text = BUF_INIT };
-	int rc = render(k, n, true, &part, e);
+	int rc = render(k, n, open, &part, e);
 	size_t most = 0, compared = 0;
-	*begin_p = hi;
+	*place_p = hi;
 	for (size_t at = lo; at <= hi && rc >= 0; at++) {
 		size_t same = 0;
 		if (compared > COMPARED_MAX) {
@@ -279,25 +298,33 @@ static int open_place(const struct talk *k, size_t n, const struct buf *whole, s
 		       whole->p[at - same - 1] == part.text.p[part.text.n - same - 1])
 			same++;
 		compared += same + 1;
-		if (same && same >= most) {
+		if (same && same >= most && at - same <= from) {
 			most = same;
-			*begin_p = at;
+			*place_p = at;
 		}
 	}
 	jinja_text_release(&part);
 	return rc;
 }
 
+static bool all_system(const struct chat_message *msg, size_t n)
+{
+	while (n && msg[n - 1].role == CHAT_SYSTEM)
+		n--;
+	return !n;
+}
+
 /* Where the text of answer i begins; those of the messages before it end at `before`. */
 static int answer_begin(const struct talk *k, const struct jinja_text *x, const struct place *p,
-			size_t before, size_t i, size_t *begin_p, struct err *e)
+			const struct chat_message *msg, size_t before, size_t i, size_t *begin_p,
+			struct err *e)
 {
 	size_t same, bare;
 	bool all, bare_all;
 	int rc = same_start(k, i, true, &x->text, &same, &all, e);
-	if (rc < 0 && !i) { /* many templates need a first message */
+	if (rc < 0 && all_system(msg, i)) { /* many templates need a first question */
 		err_clear(e);
-		*begin_p = p[i].begin < p[i].end ? p[i].begin : 0;
+		*begin_p = p[i].begin < p[i].end ? p[i].begin : before;
 		return 0;
 	}
 	if (rc >= 0 && !all && !i) { /* nothing is before the answer that tells where it begins */
@@ -321,7 +348,14 @@ static int answer_begin(const struct talk *k, const struct jinja_text *x, const 
 			"the answer; name a template (chat_template), or train only the last "
 			"answer ('train: false' in the other turns)",
 			i + 1);
-	return open_place(k, i, &x->text, before, p[i].begin, begin_p, e);
+	return like_end(k, i, true, &x->text, SIZE_MAX, before, p[i].begin, begin_p, e);
+}
+
+static size_t skip_space(const struct buf *text, size_t from, size_t to)
+{
+	while (from < to && strchr(" \t\r\n", text->p[from]))
+		from++;
+	return from;
 }
 
 /* The first token that ends turns in [from, to): its end, and where it begins; else `from`. */
@@ -358,12 +392,26 @@ static size_t turn_end(const struct own *o, const struct buf *text, size_t from,
 static size_t other_end(const struct own *o, const struct buf *text, size_t from, size_t same,
 			size_t to)
 {
-	size_t at, end = first_end(o, text, from, to, &at), next, open = end;
+	size_t at, end = first_end(o, text, from, to, &at), next;
 	if (end <= same || at >= same || first_end(o, text, end, to, &next) == end)
 		return from;
-	while (open < next && strchr(" \t\r\n", text->p[open]))
-		open++;
-	return open == next ? end : from;
+	return skip_space(text, end, next) == next ? end : from;
+}
+
+/* Where the turn ends that is alone up to `alone` and has text up to `from`, of a template that
+ * writes nothing behind answers (GLM-4): behind its calls, and the token that opens the next turn,
+ * for that is what the model has to write then. `to`: where the next turn's text begins; 0: there
+ * is none, or it is an answer too. */
+static size_t bare_end(const struct own *o, const struct buf *text, size_t from, size_t alone,
+		       size_t to)
+{
+	size_t at, end = alone;
+	while (end > from && strchr(" \t\r\n", text->p[end - 1]))
+		end--;
+	if (to <= end)
+		return end;
+	const size_t open = skip_space(text, end, to), after = first_end(o, text, open, to, &at);
+	return after > open && at == open ? after : end;
 }
 
 /* Where the last text of message i, which begins at `begin`, before `limit` ends; 0: there is none.
@@ -391,10 +439,10 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 		   const size_t *least_after, struct place *out, struct err *e)
 {
 	bool there = p[i].begin < p[i].end, all;
-	size_t limit = x->text.n, same, next;
+	size_t limit = x->text.n, alone = i + 1 < n ? 0 : limit, same, next;
 	out->begin = p[i].begin;
 	if (msg[i].role == CHAT_ASSISTANT)
-		TRY(answer_begin(k, x, p, before, i, &out->begin, e));
+		TRY(answer_begin(k, x, p, msg, before, i, &out->begin, e));
 	else if (!there)
 		return 0;
 	const size_t least = there ? p[i].begin + 1 : out->begin;
@@ -410,6 +458,10 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 			err_clear(e);
 		else if (same >= least && same < limit)
 			limit = same;
+		else if (same < least && there && json_object_get(msg[i].turn, "tool_calls"))
+			TRY(like_end(k, i + 1, false, &x->text, p[i].begin, least, limit, &limit,
+				     e));
+		alone = rc >= 0 && all && same >= least ? same : 0;
 	}
 	/* a later turn may repeat something of it: the name of the tool that was called */
 	out->end = there ? last_before(x, i, p[i].begin, limit) : out->begin;
@@ -417,6 +469,9 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 	out->end = turn_end(k->own, &x->text, same, limit);
 	if (out->end == same && limit < next)
 		out->end = other_end(k->own, &x->text, same, limit, next);
+	if (out->end == same && k->own->bare && alone >= same && msg[i].role == CHAT_ASSISTANT)
+		out->end = bare_end(k->own, &x->text, same, alone,
+				    i + 1 < n && msg[i + 1].role != CHAT_ASSISTANT ? next : 0);
 	return 0;
 }
 
@@ -436,6 +491,20 @@ static void put_all(const struct jinja_text *x, const struct place *train, size_
 			chat_put_span(o, x->text.p + at, end - at, x->span[i].source != 0, in);
 			at = end;
 		}
+}
+
+/* Whether the last answer is trained and nothing tells where it ends; then EOS does, as behind a
+ * completion. */
+static bool lacks_end(const struct own *o, const struct jinja_text *x, const struct place *last)
+{
+	bool ends = !o->bare || last->begin >= last->end ||
+		    skip_space(&x->text, last->end, x->text.n) < x->text.n;
+	for (size_t i = 0; i < o->nend && !ends; i++) {
+		const size_t n = strlen(o->end[i]);
+		ends = n <= last->end - last->begin &&
+		       !memcmp(x->text.p + last->end - n, o->end[i], n);
+	}
+	return !ends;
 }
 
 /* Whether the calls of some turns change the text. */
@@ -521,7 +590,13 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 		if (p[i].begin < p[i].end && p[i].end > before)
 			before = p[i].end;
 	}
+	const bool eos = !open && n && msg[n - 1].train && msg[n - 1].role == CHAT_ASSISTANT &&
+			 lacks_end(k.own, &x, &p[2 * n - 1]);
+	if (eos)
+		p[2 * n - 1].end = x.text.n;
 	put_all(&x, p + n, n, o);
+	if (eos)
+		chat_put_end(o, chat_eos(tok), true);
 out:
 	mem_free(least_after);
 	mem_free(p);
@@ -537,6 +612,7 @@ static void release(const struct chat_template *t)
 	struct own *o = (struct own *)t;
 	jinja_free(o->j);
 	mem_free(o->text);
+	mem_free(o->closing);
 	mem_free(o);
 }
 
@@ -571,24 +647,50 @@ static int find_ends(struct own *o, const struct tokenizer *tok, struct err *e)
 	return 0;
 }
 
-/* The token that ends an answer, from a conversation of two turns. */
+/* What ends an answer where no special token does: the text that a template writes behind it, in
+ * front of a question too. */
+static int find_closing(struct own *o, const struct talk *k, const struct jinja_text *x,
+			size_t from, struct err *e)
+{
+	struct jinja_text more = { .text = BUF_INIT };
+	int rc = render(k, 3, false, &more, e);
+	if (rc >= 0 && alike(x->text.p, x->text.n, more.text.p, more.text.n) == x->text.n) {
+		size_t end = x->text.n;
+		while (end > from && strchr(" \t\r\n", x->text.p[end - 1]))
+			end--;
+		o->bare = end == from;
+		o->closing = o->bare ? NULL : mem_strndup(x->text.p + from, end - from);
+		if (o->closing && o->nend < ENDS_MAX)
+			o->end[o->nend++] = o->t.stop[0] = o->closing;
+	}
+	jinja_text_release(&more);
+	return rc;
+}
+
+/* What ends an answer, from conversations of two and three turns. */
 static void find_stop(struct own *o, const struct tokenizer *tok)
 {
-	struct chat_message m[2] = { { .role = CHAT_USER, .text = "a", .n = 1 },
-				     { .role = CHAT_ASSISTANT, .text = "b", .n = 1 } };
+	static const struct chat_message m[] = { { .role = CHAT_USER, .text = "a", .n = 1 },
+						 { .role = CHAT_ASSISTANT, .text = "b", .n = 1 },
+						 { .role = CHAT_USER, .text = "c", .n = 1 } };
 	struct talk k = talk(o, tok, NULL);
 	struct jinja_text x = { .text = BUF_INIT };
 	struct err e = { 0 };
 	struct place p[2];
-	if (k.messages && add_message(o, k.messages, &m[0], &e) == 0 &&
-	    add_message(o, k.messages, &m[1], &e) == 0 && render(&k, 2, false, &x, &e) == 0) {
+	int rc = k.messages ? 0 : ERR_NOMEM;
+	for (size_t i = 0; i < ARRAY_LEN(m) && rc >= 0; i++)
+		rc = add_message(o, k.messages, &m[i], &e);
+	if (rc >= 0 && render(&k, 2, false, &x, &e) >= 0) {
 		find_places(&x, p, 2);
-		size_t end = p[1].begin < p[1].end ? turn_end(o, &x.text, p[1].end, x.text.n) : 0;
+		const bool there = p[1].begin < p[1].end;
+		size_t end = there ? turn_end(o, &x.text, p[1].end, x.text.n) : 0;
 		for (size_t i = 0; i < o->nend && end; i++) {
 			size_t n = strlen(o->end[i]);
 			if (n <= end - p[1].end && !memcmp(x.text.p + end - n, o->end[i], n))
 				o->t.stop[0] = o->end[i];
 		}
+		if (there && !o->t.stop[0])
+			find_closing(o, &k, &x, p[1].end, &e);
 	}
 	talk_end(&k);
 	jinja_text_release(&x);

@@ -85,20 +85,24 @@ static const json_t *last_of(const json_t *list)
 
 /* The text of an answer: a text, a turn, or a list of turns whose last one is it. */
 static int answer_text(const json_t *rec, const char *key, const char **text_p, size_t *n_p,
-		       struct err *e)
+		       const json_t **turn_p, struct err *e)
 {
 	const json_t *v = json_object_get(rec, key), *turn = json_is_array(v) ? last_of(v) : v;
+	bool calls = false;
 	if (json_is_object(turn)) {
 		const char *word = json_object_get(turn, "value") ? "value" : "content";
-		if (record_text(turn, word, true, text_p, n_p, e) < 0)
+		calls = json_array_size(json_object_get(turn, "tool_calls")) > 0;
+		if (record_text(turn, word, !calls, text_p, n_p, e) < 0)
 			return err_prefix(e, "%s", key);
+		*turn_p = turn;
 	} else if (json_is_array(v)) {
 		return err_set(e, ERR_INPUT, "%s: must be a text or a list of turns", key);
 	} else {
 		TRY(record_text(rec, key, true, text_p, n_p, e));
 	}
-	return text_is_blank(*text_p, *n_p) ? err_set(e, ERR_INPUT, "%s: the answer is empty", key)
-					    : 0;
+	return !calls && text_is_blank(*text_p, *n_p)
+		       ? err_set(e, ERR_INPUT, "%s: the answer is empty", key)
+		       : 0;
 }
 
 static const char *prompt_key(const struct preference_kind *k, const struct dataset_source *src,
@@ -140,9 +144,15 @@ static int encode_turns(struct encoding *x, const struct dataset_source *src,
 	struct dataset_options own = *x->o;
 	const struct dataset_options *was = x->o;
 	const char *s = "", *from = prompt_key(t->kind, src, rec, prompt_from);
+	const json_t *turn = NULL;
 	size_t n = 0;
-	TRY(answer_text(rec, key, &s, &n, e));
+	TRY(answer_text(rec, key, &s, &n, &turn, e));
 	own.chat = t->chat ? t->chat : own.chat;
+	const bool tools = own.chat && chat_has_tools(own.chat);
+	if (!tools && json_array_size(json_object_get(turn, "tool_calls")))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "%s: tool_calls: the chat template '%s' does not show them", key,
+			       own.chat ? chat_name(own.chat) : "none");
 	x->o = &own;
 	int rc = turns_begin(x, rec, e);
 	if (rc >= 0)
@@ -151,6 +161,8 @@ static int encode_turns(struct encoding *x, const struct dataset_source *src,
 		rc = turns_add(x, CHAT_ASSISTANT, s, n, e);
 	for (size_t i = 0; rc >= 0 && i < x->nmsg; i++)
 		x->msg[i].train = i + 1 == x->nmsg;
+	if (rc >= 0 && tools)
+		x->msg[x->nmsg - 1].turn = turn;
 	if (rc >= 0)
 		rc = turns_encode(x, key, e);
 	x->o = was;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of
- * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END.
- * "<^>" and "<$>" name special tokens; "_c" is one token. Definitions, not declarations: a test
- * program that includes this is linked with these instead of the library's. */
+ * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END;
+ * before the text stand the turn's `reasoning_content` and the name of its first call. "<^>" and
+ * "<$>" name special tokens; "_c" is one token. Definitions, not declarations: a test program that
+ * includes this is linked with these instead of the library's. */
 #ifndef HS_TESTS_FAKE_TOKENIZER_H
 #define HS_TESTS_FAKE_TOKENIZER_H
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "data/chat.h"
 #include "data/tokenizer.h"
@@ -88,6 +90,16 @@ int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
 	for (size_t i = 0; i < n; i++) {
 		TRY(tokens_add(ids, FAKE_TURN + msg[i].role, e));
 		TRY(tokens_add(train, 0, e));
+		const char *more[] = {
+			json_string_value(json_object_get(msg[i].turn, "reasoning_content")),
+			json_string_value(json_object_get(
+				json_array_get(json_object_get(msg[i].turn, "tool_calls"), 0),
+				"name"))
+		};
+		for (size_t k = 0; k < 2; k++)
+			if (more[k])
+				TRY(tokenizer_encode(tok, more[k], strlen(more[k]), false, false,
+						     ids, e));
 		TRY(tokenizer_encode(tok, msg[i].text, msg[i].n, false, false, ids, e));
 		TRY(tokens_add(ids, FAKE_END, e));
 		while (train->n < ids->n)
