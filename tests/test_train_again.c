@@ -161,7 +161,7 @@ static void an_older_coordinator(void **state)
 {
 	struct site s;
 	struct process w[WORKERS], p;
-	char path[600], old[600], word[600];
+	char path[600], old[600];
 	(void)state;
 	make(&s, w);
 	for (int i = 0; i < 2; i++) {
@@ -181,13 +181,38 @@ static void an_older_coordinator(void **state)
 	}
 	p = train(&s, 0);
 	must_fail(&p, 1, "it follows a later coordinator of this run (term 2");
-	/* another configuration than that of a run without a checkpoint */
-	snprintf(word, sizeof word, "learning_rate=%s", "0.02");
-	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, word, NULL);
-	must_fail(&p, 2, "a run of another configuration");
-	for (int i = 0; i < WORKERS; i++) {
+	for (int i = 0; i < WORKERS; i++)
 		kill_now(&w[i]);
-	}
+	tiny_remove(&s.t);
+}
+
+/* What the workers have kept stays theirs until it is taken: after another configuration, and a
+ * worker that does not join. From then on it is saved when the job ends before its first step. */
+static void fails_before_it_goes_on(void **state)
+{
+	struct site s;
+	struct process w[WORKERS], p;
+	(void)state;
+	make(&s, w);
+	p = train(&s, 0);
+	says_or_fails(&p, NULL, "step 10/");
+	kill_now(&p);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "learning_rate=0.02", NULL);
+	must_fail(&p, 2, "a run of another configuration");
+	kill(w[2].pid, SIGSTOP);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "join_timeout=2", NULL);
+	must_fail(&p, 1, "did not join within 2 s");
+	kill(w[2].pid, SIGCONT);
+	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "reduce_order=fast", NULL);
+	must_fail(&p, 2, "'reduce_order' is fast");
+	assert_true(says(&p, "without a checkpoint"));
+	assert_true(says(&p, "saved "));
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(finished(&w[i], LIMIT), 1);
+	start_workers(&s, w);
+	p = train(&s, 1);
+	ends_alike(&s, &p, w);
+	assert_true(says(&p, "(auto_resume)"));
 	tiny_remove(&s.t);
 }
 
@@ -289,9 +314,10 @@ int main(int argc, char **argv)
 {
 	(void)argc;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(killed_again_and_again), cmocka_unit_test(with_a_worker),
-		cmocka_unit_test(an_older_coordinator),   cmocka_unit_test(a_later_coordinator),
-		cmocka_unit_test(lost_before_the_plan),   cmocka_unit_test(a_full_disk),
+		cmocka_unit_test(killed_again_and_again),  cmocka_unit_test(with_a_worker),
+		cmocka_unit_test(an_older_coordinator),    cmocka_unit_test(a_later_coordinator),
+		cmocka_unit_test(lost_before_the_plan),    cmocka_unit_test(a_full_disk),
+		cmocka_unit_test(fails_before_it_goes_on),
 	};
 	const char *only = getenv("HS_ONLY"); /* one test, by name */
 	if (only)

@@ -372,6 +372,7 @@ static void the_same_command(void **state)
 		p = site_start(&s, "train", "two.yaml", crew_plan[1], STEPS, "peer_timeout=5",
 			       NULL);
 		says_or_fails(&p, NULL, at[i]);
+		assert_true(i == 0 || says(&p, "it begins again"));
 		kill_now(&p);
 	}
 	/* another configuration is refused */

@@ -2,10 +2,13 @@
 /* kept_state.c - see kept_state.h. */
 #include "train/kept_state.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "crew/resumed.h"
+#include "job/checkpoint_check.h"
+#include "train/folder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -98,18 +101,26 @@ static int pull(struct trainer *t, struct session *ses, uint64_t least, struct b
 	return pull_into(t, ses, true, least, record, e);
 }
 
+int kept_state_fits(struct trainer *t, const char *resume, struct err *e)
+{
+	const struct run_folder *f = &t->saver.folder;
+	if (resume)
+		return checkpoint_fits(t->job, resume, t->o->allow_changes, e);
+	if (f->job[0] && strcmp(f->job, t->identity))
+		return err_set(e, ERR_USAGE,
+			       "output_dir %s holds a run of another configuration, which was cut "
+			       "off before its first checkpoint: set it as it was to go on, choose "
+			       "another folder, or replace the run (overwrite_output_dir=true)",
+			       t->cfg->output_dir);
+	return 0;
+}
+
 int kept_state_begin(struct trainer *t, struct session *ses, const char *resume, struct err *e)
 {
 	struct run_folder *f = &t->saver.folder;
 	struct buf record = BUF_INIT;
 	struct err why = { 0 };
 	bool taken = false;
-	if (f->job[0] && !resume && strcmp(f->job, t->identity))
-		return err_set(e, ERR_USAGE,
-			       "output_dir %s holds a run of another configuration, which was cut "
-			       "off before its first checkpoint: choose another folder, or replace "
-			       "it (overwrite_output_dir=true)",
-			       t->cfg->output_dir);
 	int rc = pull(t, ses, step_of(resume), &record, &why);
 	if (rc > 0)
 		rc = take(t, &record, &taken, &why);
@@ -139,9 +150,26 @@ int kept_state_else(struct trainer *t, const char *resume, struct err *e)
 	if (resume && t->saver.folder.cut_off)
 		log_info("output_dir %s holds a run: going on from %s (auto_resume)",
 			 t->cfg->output_dir, resume);
+	else if (t->saver.folder.cut_off)
+		log_info("output_dir %s holds a run that was cut off before its first checkpoint: "
+			 "it begins again (auto_resume)",
+			 t->cfg->output_dir);
 	if (resume)
 		return resumed_read(t->job, resume, t->o->allow_changes, &t->st, e);
 	return job_begins_with(t->cfg) ? job_begin(t->job, e) : 0;
+}
+
+void kept_state_save(struct trainer *t)
+{
+	struct err e = { 0 };
+	const bool begun = t->set.job != NULL;
+	const struct train_state *st = begun ? &t->set.st : &t->st;
+	if (!t->kept || (begun && (!t->set.whole || t->set.start)) ||
+	    st->step == step_of(t->saver.newest))
+		return;
+	if ((!t->saver.folder.began && train_folder_begin(t, &e) < 0) ||
+	    saver_save(&t->saver, st, SAVE_STEP, clock_now(), &e) < 0)
+		log_warn("%s", e.msg);
 }
 
 /* ---- the record ---- */

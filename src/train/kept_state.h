@@ -12,11 +12,17 @@
 
 struct err;
 
+/* Before a worker hears of the run: whether it is the one in the folder, or that of the checkpoint
+ * `resume` (MAY be NULL). */
+int kept_state_fits(struct trainer *t, const char *resume, struct err *e);
 /* Where the run begins: from what the workers have kept, else from the checkpoint `resume` (MAY be
  * NULL). For join_options.met: the workers have joined, the dtype of the job is not decided. */
 int kept_state_begin(struct trainer *t, struct session *ses, const char *resume, struct err *e);
 /* From that checkpoint, or (NULL) the beginning. */
 int kept_state_else(struct trainer *t, const char *resume, struct err *e);
+/* The run failed. What the workers had kept, or a later state, becomes a checkpoint where there is
+ * none of it: they end with the job. */
+void kept_state_save(struct trainer *t);
 /* The record of a state into t->record. `owed`: the line of its step, which is not written yet, nor
  * is what follows done; NULL: it is. Empty where nobody keeps a state. */
 int kept_state_record(struct trainer *t, const struct train_state *st,

@@ -5,7 +5,7 @@
 #ifndef HS_TRAIN_PRIOR_H
 #define HS_TRAIN_PRIOR_H
 
-#include "train/references.h"
+#include "proto/references.h"
 
 #include <stdbool.h>
 

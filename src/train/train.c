@@ -300,10 +300,7 @@ static int run(struct trainer *t, const char *newest, struct err *e)
 	TRY(checkpoint_identity(t->job, t->identity, e));
 	const bool may_go_on = t->stays && t->saver.folder.continues;
 	t->saver.folder.continues = may_go_on;
-	if (!may_go_on)
-		TRY(kept_state_else(t, newest, e));
-	else if (newest)
-		TRY(checkpoint_fits(t->job, newest, t->o->allow_changes, e));
+	TRY(may_go_on ? kept_state_fits(t, newest, e) : kept_state_else(t, newest, e));
 	const struct save_sink saves = { .ctx = t->sink->ctx,
 					 .saved = t->sink->saved,
 					 .blocked = t->sink->blocked };
@@ -378,6 +375,8 @@ int train_run(const struct config *c, const struct train_options *o, const struc
 	*r_p = t->r;
 out:
 	if (t) {
+		if (rc < 0)
+			kept_state_save(t);
 		session_close(t->ses, rc < 0 ? e : NULL);
 		sample_cut(t);
 		if (rc < 0 && t->saver.folder.began && sink->lost)

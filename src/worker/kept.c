@@ -32,6 +32,7 @@ void kept_obey(struct kept *k, uint64_t run, uint64_t epoch, uint64_t job)
 		return;
 	if (run != k->run)
 		kept_drop(k);
+	k->owed = k->whole;
 	k->run = run;
 	k->term = (uint32_t)(epoch >> 32);
 	k->job = job;
@@ -46,7 +47,7 @@ void kept_drop(struct kept *k)
 	k->item = NULL;
 	k->n = k->cap = 0;
 	k->bytes = 0;
-	k->whole = false;
+	k->whole = k->owed = false;
 }
 
 void kept_release(struct kept *k)
@@ -122,7 +123,7 @@ void kept_tell(const struct kept *k, uint64_t run, struct welcome *w)
 	w->kept_plan = k->plan;
 }
 
-int kept_send(const struct kept *k, struct orders *o, struct net *net, struct err *e)
+int kept_send(struct kept *k, struct orders *o, struct net *net, struct err *e)
 {
 	if (!k || !k->whole)
 		return 0;
@@ -132,5 +133,6 @@ int kept_send(const struct kept *k, struct orders *o, struct net *net, struct er
 		TRY(state_read(k->item[i].payload, k->item[i].n, &s, e));
 		TRY(orders_state(o, net, &s, e));
 	}
+	k->owed = false;
 	return 0;
 }

@@ -27,6 +27,7 @@ struct kept {
 	uint64_t run, job;
 	uint32_t term;
 	bool whole; /* there is a state; else the fields below say nothing */
+	bool owed;  /* it is older than the coordinator, which has not taken it */
 	struct state_name name;
 	struct buf record; /* as it came */
 	uint64_t plan;     /* the epoch of the plan in which it was held, as this stage */
@@ -52,7 +53,7 @@ void kept_drop(struct kept *k); /* the state */
 /* Into a WELCOME to a coordinator of this run. */
 void kept_tell(const struct kept *k, uint64_t run, struct welcome *w);
 /* RECORD and STATE frames. */
-int kept_send(const struct kept *k, struct orders *o, struct net *net, struct err *e);
+int kept_send(struct kept *k, struct orders *o, struct net *net, struct err *e);
 void kept_release(struct kept *k);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* references.c - see references.h. */
-#include "train/references.h"
+#include "proto/references.h"
 
 #include "base/err.h"
 #include "base/mem.h"

@@ -3,8 +3,8 @@
  * without its adapters computes the same microbatches first (ROUND_REFER), and its figures travel
  * with them in the round that trains or evaluates. So no second model is held anywhere, and the
  * figures do not depend on who computes a microbatch. */
-#ifndef HS_TRAIN_REFERENCES_H
-#define HS_TRAIN_REFERENCES_H
+#ifndef HS_PROTO_REFERENCES_H
+#define HS_PROTO_REFERENCES_H
 
 #include "data/batch.h"
 
