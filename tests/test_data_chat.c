@@ -635,6 +635,9 @@ static void test_jinja_tools(void **state)
 			 "arguments");
 	m[1].turn = turn;
 	check_jinja(CHATML, m, 2, "tool_calls: the chat template does not show them");
+	json_object_set_new(turn, "tool_calls", json_array()); /* none */
+	check_jinja(CHATML, m, 2,
+		    "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n");
 	m[1].turn = NULL;
 	m[0].tools = tools;
 	check_jinja(CHATML, m, 2, "tools: the chat template does not show them");

@@ -115,7 +115,9 @@ static int add_message(const struct own *own, json_t *list, const struct chat_me
 	rc |= json_object_set_new(o, "content", text);
 	json_object_foreach((json_t *)m->turn, key, v)
 	{
-		if (!own_key(key) && !json_is_null(v))
+		const bool none = json_is_null(v) || (!strcmp(key, "tool_calls") &&
+						      json_is_array(v) && !json_array_size(v));
+		if (!own_key(key) && !none)
 			rc |= json_object_set(o, key, v);
 	}
 	rc |= name_thought(o);
