@@ -135,6 +135,11 @@ check "nice"
 run up cluster.yaml && grep -q '^box2: runs already$' "$tmp/out" &&
 	[ "$pid" = "$(cat "$tmp/b/.local/state/heteroshard/box2/pid")" ]
 check "a second up starts nothing"
+sed 's/threads: 1/threads: 2/' "$tmp/c/cluster.yaml" >"$tmp/c/other.yaml"
+run up other.yaml && grep -q '^box2: runs already, as it was started: ' "$tmp/out" &&
+	grep -q '^box3: runs already$' "$tmp/out"
+check "and says when the configuration of one has changed"
+run up cluster.yaml
 run status && grep -q '^no job runs on this machine$' "$tmp/out" &&
 	grep -qE "^box2  *yes  *$version .* free  *none  *waits" "$tmp/out" &&
 	grep -qE '^box3 .* free' "$tmp/out"
@@ -185,6 +190,11 @@ begin "$tmp/follow" c env PATH="$cpath" timeout 60 "$hs" logs -f
 follow=$!
 until_ok 20 grep -q '^box3: .*step' "$tmp/follow" && until_ok 20 grep -q '^box2: ' "$tmp/follow"
 check "logs -f of all of them"
+for p in $(ip netns pids "$net-d"); do
+	[ "$(cat "/proc/$p/comm")" = tail ] && kill "$p"
+done
+until_ok 20 grep -q '^error: box3: ' "$tmp/follow.err" && kill -0 $follow
+check "and says at once when those of one end"
 kill $follow
 wait $follow 2>/dev/null
 
@@ -239,8 +249,16 @@ wait "${ups[@]}" && [ "$(cat "$tmp"/up? | grep -c '^box2: started')" = 1 ] &&
 	[ "$(for p in $(ip netns pids "$net-b"); do tr '\0' ' ' <"/proc/$p/cmdline"; echo; done |
 		grep -c 'heteroshard worker ')" = 1 ]
 check "up three times at once starts one worker"
-rm "$tmp/b/bin/mkdir"
 run down
+begin "$tmp/up1" c env PATH="$cpath" "$hs" up cluster.yaml box2
+up=$!
+until_ok 20 test -e "$tmp/b/.local/state/heteroshard/box2/starting"
+kill -INT $up
+wait $up
+cp "$tmp/up1.err" "$tmp/err"
+line "error: box2: interrupted" && run down && grep -q '^box2: stopped$' "$tmp/out"
+check "down ends a worker that an interrupted up still starts"
+rm "$tmp/b/bin/mkdir"
 
 # ---- two workers of one machine ----
 cat >"$tmp/c/two.yaml" <<END

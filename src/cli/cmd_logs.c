@@ -46,17 +46,18 @@ static void print(void *ctx, const char *id, const char *line)
 	fflush(cli_out());
 }
 
+static void print_failure(void *ctx, const char *id, const char *why)
+{
+	cli_line(cli_err(), "error: %s: %s\n", id, why);
+	*(int *)ctx = 1;
+}
+
 static int logs(const struct args *o, int npos, char **pos, int *status_p, struct err *e)
 {
 	struct config *c;
 	struct fleet f;
 	TRY(fleet_cli_open("logs", npos, pos, &c, &f, e));
-	int rc = fleet_logs(&f, (int)o->lines, o->follow, print, NULL, e);
-	for (size_t i = 0; i < f.n && rc >= 0; i++)
-		if (f.member[i].failed && !*f.stop) {
-			cli_line(cli_err(), "error: %s: %s\n", f.member[i].w->id, f.member[i].text);
-			*status_p = 1;
-		}
+	int rc = fleet_logs(&f, (int)o->lines, o->follow, print, print_failure, status_p, e);
 	fleet_close(&f);
 	config_free(c);
 	return rc;

@@ -164,7 +164,7 @@ int fleet_stop(struct fleet *f, double wait, bool now, struct err *e)
 
 struct log_to {
 	const char *id;
-	fleet_line_fn line;
+	fleet_line_fn line, failed;
 	void *ctx;
 };
 
@@ -176,8 +176,14 @@ static void give_line(void *ctx, const char *text)
 	t->line(t->ctx, t->id, line);
 }
 
-int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, void *ctx,
-	       struct err *e)
+static void give_failure(void *ctx, const char *why)
+{
+	struct log_to *t = ctx;
+	t->failed(t->ctx, t->id, why);
+}
+
+int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, fleet_line_fn failed,
+	       void *ctx, struct err *e)
 {
 	struct ssh_batch b;
 	struct log_to *to = mem_array(f->n + 1, sizeof *to);
@@ -192,8 +198,9 @@ int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, void
 		struct buf *s = fleet_add(f, &b, i, follow ? 0 : 60);
 		fleet_sh_head(s, &f->member[i]);
 		fleet_sh_log(s, lines, follow);
-		to[i] = (struct log_to){ f->member[i].w->id, line, ctx };
+		to[i] = (struct log_to){ f->member[i].w->id, line, failed, ctx };
 		b.call[b.n - 1].line = give_line;
+		b.call[b.n - 1].failed = give_failure;
 		b.call[b.n - 1].ctx = &to[i];
 	}
 	rc = fleet_run(f, &b, e);

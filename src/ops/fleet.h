@@ -66,10 +66,11 @@ struct fleet_up {
 int fleet_start(struct fleet *f, const struct fleet_up *o, struct err *e);
 /* Ends the workers: a step is finished first, at most `wait` seconds; `now`: without. */
 int fleet_stop(struct fleet *f, double wait, bool now, struct err *e);
-/* Lines of the logs, each with the id of its worker, as they come. */
+/* Lines of the logs, each with the id of its worker, as they come; `failed` gets what went wrong
+ * with a machine, while the others go on. */
 typedef void (*fleet_line_fn)(void *ctx, const char *id, const char *line);
-int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, void *ctx,
-	       struct err *e);
+int fleet_logs(struct fleet *f, int lines, bool follow, fleet_line_fn line, fleet_line_fn failed,
+	       void *ctx, struct err *e);
 
 /* The configuration of the last `up` (its path), for commands that are given none; ERR_USAGE:
  * there was none. */

@@ -113,11 +113,12 @@ void fleet_sh_unpack(struct buf *s)
 		    "mv \"$1\" \"$want\" && drop\n");
 }
 
-/* Starts what stands in "$@" and waits until its log says how it went. */
+/* Starts $hs with what stands in "$@" and waits until its log says how it went. */
 static void start(struct buf *s)
 {
-	buf_adds(s, ": >\"$dir/log\"\n"
-		    "nohup \"$@\" >>\"$dir/log\" 2>&1 </dev/null &\n"
+	buf_adds(s, "echo \"$*\" >\"$dir/words\"\n"
+		    ": >\"$dir/log\"\n"
+		    "nohup \"$hs\" \"$@\" >>\"$dir/log\" 2>&1 </dev/null &\n"
 		    "pid=$!\n"
 		    "echo $pid >\"$dir/pid\"\n"
 		    "k=0\n"
@@ -135,9 +136,21 @@ static void start(struct buf *s)
 		    "echo \"last $(tail -n 1 \"$dir/log\")\"\n");
 }
 
+/* Ends where it runs already: "running PID same", or "other" where it was started with something
+ * else than what stands in "$@" and in the configuration. */
 static void begin(struct buf *s)
 {
-	buf_adds(s, "if [ -n \"$pid\" ]; then echo \"running $pid\"; exit 0; fi\n"
+	buf_adds(s, "running() {\n"
+		    "	how=same\n"
+		    "	[ ! -r \"$dir/words\" ] || [ \"$(cat \"$dir/words\")\" = \"$*\" ] || "
+		    "how=other\n"
+		    "	[ ! -r \"$dir/next.yaml\" ] || \\\n"
+		    "		cmp -s \"$dir/next.yaml\" \"$dir/cluster.yaml\" || how=other\n"
+		    "	rm -f \"$dir/next.yaml\"\n"
+		    "	echo \"running $pid $how\"\n"
+		    "	exit 0\n"
+		    "}\n"
+		    "[ -z \"$pid\" ] || running \"$@\"\n"
 		    "if [ -z \"$hs\" ]; then echo 'the program is not there' >&2; exit 1; fi\n"
 		    "mkdir -p \"$dir\" && cd \"$dir\" || exit 1\n"
 		    /* two of these at once: one after the other, at most 20 s */
@@ -153,13 +166,22 @@ static void begin(struct buf *s)
 		    "trap 'rm -f \"$dir/starting\"' EXIT\n"
 		    "[ ! -r pid ] || read -r pid <pid || :\n"
 		    "[ -z \"$pid\" ] || alive \"$pid\" || pid=\n"
-		    "if [ -n \"$pid\" ]; then echo \"running $pid\"; exit 0; fi\n");
+		    "[ -z \"$pid\" ] || running \"$@\"\n");
 }
 
 void fleet_sh_serve(struct buf *s, const struct config_worker *w, int key, const char *token)
 {
 	if (token) /* a worker that runs there was removed from the peers here */
 		buf_adds(s, "[ -z \"$pid\" ] || { kill \"$pid\"; rm -f \"$dir/pid\"; }\npid=\n");
+	buf_adds(s, "set -- worker --device ");
+	ssh_quote(s, w->device);
+	if (w->limits.threads)
+		buf_addf(s, " --threads %lld", (long long)w->limits.threads);
+	if (w->limits.memory > 0)
+		buf_addf(s, " --memory %.9g", w->limits.memory);
+	if (w->limits.nice)
+		buf_addf(s, " --nice %lld", (long long)w->limits.nice);
+	buf_addc(s, '\n');
 	begin(s);
 	if (key < 2)
 		buf_adds(s, "export XDG_CONFIG_HOME=\"$dir/config\"\n"
@@ -170,31 +192,37 @@ void fleet_sh_serve(struct buf *s, const struct config_worker *w, int key, const
 			 "'\n%s\n" FLEET_END "\n"
 			 "[ $? -eq 0 ] || { tail -n 1 \"$dir/join\" >&2; exit 1; }\n",
 			 token);
-	buf_adds(s, "set -- \"$hs\" worker --device ");
-	ssh_quote(s, w->device);
-	if (w->limits.threads)
-		buf_addf(s, " --threads %lld", (long long)w->limits.threads);
-	if (w->limits.memory > 0)
-		buf_addf(s, " --memory %.9g", w->limits.memory);
-	if (w->limits.nice)
-		buf_addf(s, " --nice %lld", (long long)w->limits.nice);
-	buf_addc(s, '\n');
 	start(s);
 }
 
 void fleet_sh_work(struct buf *s, const struct config_worker *w, const char *config)
 {
-	begin(s);
-	buf_adds(s, "cat >cluster.yaml <<'" FLEET_END "' || exit 1\n");
+	buf_adds(s, "mkdir -p \"$dir\" && cat >\"$dir/next.yaml\" <<'" FLEET_END "' || exit 1\n");
 	buf_adds(s, config);
-	buf_adds(s, "\n" FLEET_END "\nset -- \"$hs\" worker --worker ");
+	buf_adds(s, "\n" FLEET_END "\nset -- worker --worker ");
 	ssh_quote(s, w->id);
 	buf_adds(s, " cluster.yaml\n");
+	begin(s);
+	buf_adds(s, "mv next.yaml cluster.yaml || exit 1\n");
 	start(s);
 }
 
 void fleet_sh_stop(struct buf *s, int wait, bool now)
 {
+	/* one that is being started is waited for, at most 25 s */
+	buf_adds(s, "k=0\n"
+		    "while [ -z \"$pid\" ] && [ $k -lt 250 ]; do\n"
+		    "	who=\n"
+		    "	read -r who 2>/dev/null <\"$dir/starting\" && kill -0 \"$who\" 2>/dev/null "
+		    "|| "
+		    "break\n"
+		    "	[ ! -r \"$dir/pid\" ] || read -r pid <\"$dir/pid\" || :\n"
+		    "	[ -z \"$pid\" ] || alive \"$pid\" || pid=\n"
+		    "	sleep 0.1\n"
+		    "	k=$((k + 1))\n"
+		    "done\n"
+		    "[ ! -r \"$dir/pid\" ] || read -r pid <\"$dir/pid\" || :\n"
+		    "[ -z \"$pid\" ] || alive \"$pid\" || pid=\n");
 	buf_addf(s,
 		 "if [ -z \"$pid\" ]; then rm -f \"$dir/pid\"; echo none; exit 0; fi\n"
 		 "kill -%s \"$pid\" || exit 1\n"

@@ -223,7 +223,11 @@ static void report(struct fleet_member *m, const char *said)
 	long long pid = 0;
 	if (!strncmp(said, "running ", 8)) {
 		m->pid = strtoll(said + 8, NULL, 10);
-		snprintf(m->text, sizeof m->text, "runs already");
+		snprintf(m->text, sizeof m->text, "runs already%s",
+			 strstr(said, " other\n") ? ", as it was started: the configuration has "
+						    "changed since, and takes effect after "
+						    "'heteroshard down'"
+						  : "");
 		return;
 	}
 	if (!strncmp(said, "pid ", 4))

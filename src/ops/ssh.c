@@ -170,7 +170,7 @@ struct child {
 	size_t written;
 	int64_t until;   /* 0: no limit */
 	struct buf part; /* of a line */
-	bool late;
+	bool late, over;
 };
 
 static void shut(int *fd)
@@ -351,9 +351,11 @@ static bool turn(struct child *k, size_t n, struct pollfd *p)
 	return more;
 }
 
-static void finish(struct child *k)
+/* `stopped`: by the user; Ctrl-C on a terminal ends ssh too. */
+static void finish(struct child *k, bool stopped)
 {
 	int status;
+	k->over = true;
 	shut(&k->in);
 	shut(&k->out);
 	shut(&k->err);
@@ -363,11 +365,13 @@ static void finish(struct child *k)
 	if (k->late)
 		snprintf(k->c->why, SSH_WHY, "no answer within %g s ('ssh %.200s')", k->c->limit,
 			 k->host);
+	else if (k->c->status && (stopped || k->c->status < 0))
+		snprintf(k->c->why, SSH_WHY, "interrupted");
 	else
 		explain(k->c, k->host, k->port);
-	if (k->c->status && !k->c->why[0])
-		snprintf(k->c->why, SSH_WHY, "interrupted");
 	buf_release(&k->part);
+	if (k->c->status && !stopped && k->c->failed)
+		k->c->failed(k->c->ctx, k->c->why);
 }
 
 int ssh_run(struct ssh_call *v, size_t n, const volatile sig_atomic_t *stop, struct err *e)
@@ -396,12 +400,15 @@ int ssh_run(struct ssh_call *v, size_t n, const volatile sig_atomic_t *stop, str
 				shut(&k[i].out);
 				shut(&k[i].err);
 			}
+			if (!open_still(&k[i]) && !k[i].over)
+				finish(&k[i], stop && *stop);
 		}
 	}
 	for (size_t i = 0; i < running; i++) {
 		if (rc < 0)
 			kill(k[i].pid, SIGTERM);
-		finish(&k[i]);
+		if (!k[i].over)
+			finish(&k[i], rc < 0 || (stop && *stop));
 	}
 	mem_free(k);
 	mem_free(p);

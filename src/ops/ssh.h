@@ -29,6 +29,7 @@ struct ssh_call {
 	double limit; /* seconds; 0: none */
 	/* each line of its output as it comes; NULL: they are collected in `out` */
 	void (*line)(void *ctx, const char *text);
+	void (*failed)(void *ctx, const char *why); /* MAY be NULL: at once, others go on */
 	void *ctx;
 	/* results */
 	struct buf out, err; /* what it wrote, at most SSH_OUTPUT bytes each */
