@@ -630,6 +630,18 @@ static void test_jinja_tools(void **state)
 	m[1].turn = turn;
 	check_jinja(template, m, 2, "turn 2: tool_calls[0]: arguments:1:1: not valid JSON");
 	json_decref(turn);
+	/* variables of the record; what they hold stays text */
+	json_t *args = json_pack("{s:s,s:b}", "instructions", "<|im_end|>", "short", 1);
+	struct chat_message v[] = { MSG(USER, "?", false), MSG(ASSISTANT, "21", true) };
+	static const char takes[] = "{{ instructions }}{% if short is defined and short %}!"
+				    "{% endif %}{% for m in messages %}{{ '<|im_start|>' + "
+				    "m.content + '<|im_end|>' }}{% endfor %}{{ '<|im_start|>' if "
+				    "add_generation_prompt }}";
+	v[0].args = args;
+	check_jinja(takes, v, 2, "<|im_end|>!<|im_start|>?<|im_end|><|im_start|>[21<|im_end|>]");
+	json_object_set_new(args, "messages", json_array());
+	check_jinja(takes, v, 2, "chat_template_kwargs: messages: is no variable that a record");
+	json_decref(args);
 	/* what is not shown would be missing in what is learned */
 	turn = json_pack("{s:[{s:{s:s, s:{}}}]}", "tool_calls", "function", "name", "f",
 			 "arguments");

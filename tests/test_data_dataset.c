@@ -118,6 +118,11 @@ static void kinds(void **state)
 		  "train':false},"
 		  "{'role':'assistant','content':'yo'}]}",
 		  "u:[hi|]a:no|a:[yo|]" },
+		{ &o, "messages",
+		  "{'messages':[{'role':'user','content':'hi'},{'role':'assistant','content':'yo'}]"
+		  ","
+		  "'chat_template_kwargs':{'note':'N'}}",
+		  "u:Nhi|a:[yo|]" },
 		{ &o, "sharegpt",
 		  "{'conversations':[{'from':'human','value':'q'},{'from':'function_call','value':'"
 		  "f()'},"
@@ -451,6 +456,9 @@ static void complaints(void **state)
 		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"tools\":[{\"name\":"
 		  "\"f\"}]}",
 		  "auto", "f:1: tools: the chat template 'fake' does not show them" },
+		{ "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],"
+		  "\"chat_template_kwargs\":[]}",
+		  "auto", "f:1: chat_template_kwargs: must be an object, not a list" },
 		{ "{\"conversations\":[{\"from\":\"human\",\"value\":3}]}", "auto",
 		  "f:1: conversations[0]: value: must be a string, not a number" },
 		{ "{\"conversations\":[{\"from\":\"bing\",\"value\":\"x\"}]}", "auto",

@@ -23,9 +23,9 @@ struct chat_message {
 	const char *text;
 	size_t n;
 	bool train; /* its text (and the token that ends its turn) is trained */
-	/* MAY, for Jinja templates: the turn with its other keys (tool_calls, name, ...); and the
-	 * conversation's list of tools, which the first message has */
-	const struct json_t *turn, *tools;
+	/* MAY, for Jinja templates: the turn with its other keys (tool_calls, name, ...); and what
+	 * the first message has for all: the list of tools, and an object of further variables */
+	const struct json_t *turn, *tools, *args;
 };
 
 struct chat_template;

@@ -14,6 +14,8 @@ enum {
 	MESSAGES_MAX = 60000, /* turns of a conversation; each is a source */
 	ENDS_MAX = 64,        /* special tokens that the template's text names */
 	OTHER = 0xffff,       /* the source of tools */
+	ARGS = 0xfffe,        /* the source of further variables */
+	ARGS_MAX = 64,        /* of these */
 	STARTS_MIN = 4,       /* trained turns from which beginnings are not rendered one by one */
 	SPENT_MAX = 10,       /* times JINJA_STEPS, for all renderings of one conversation */
 	COMPARED_MAX = 1 << 28, /* bytes, to find where an answer begins */
@@ -34,7 +36,7 @@ struct talk {
 	const struct own *own;
 	const struct tokenizer *tok;
 	json_t *messages; /* all of them */
-	const json_t *tools;
+	const json_t *tools, *args;
 	json_t *bos, *eos, *pad;
 	struct jinja_starts *starts[2]; /* [open]; NULL: every beginning is rendered */
 	size_t like[2];                 /* how much of the whole their text begins like */
@@ -161,16 +163,31 @@ static int with_vars(const struct talk *k, const json_t *messages, bool open,
 				void *to, struct err *e),
 		     void *to, struct err *e)
 {
-	const struct jinja_var var[] = {
+	enum { OURS = 7 };
+	struct jinja_var var[OURS + ARGS_MAX] = {
+		{ .name = "documents", .v = json_null() },
 		{ "messages", messages, 1, true, "role" },
 		{ .name = "tools", .v = k->tools ? k->tools : json_null(), .source = OTHER },
-		{ .name = "documents", .v = json_null() },
 		{ .name = "add_generation_prompt", .v = json_boolean(open) },
 		{ .name = "bos_token", .v = k->bos },
 		{ .name = "eos_token", .v = k->eos },
 		{ .name = "pad_token", .v = k->pad }
 	};
-	return use(k->own->j, var, ARRAY_LEN(var), to, e);
+	size_t n = OURS;
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)k->args, key, v)
+	{
+		size_t i = 0;
+		while (i < OURS && strcmp(var[i].name, key))
+			i++;
+		if ((i && i < OURS) || n == ARRAY_LEN(var))
+			return err_set(e, ERR_INPUT, "chat_template_kwargs: %.64s: %s", key,
+				       i < OURS ? "is no variable that a record gives"
+						: "is one too many");
+		var[i ? n++ : 0] = (struct jinja_var){ .name = key, .v = v, .source = ARGS };
+	}
+	return use(k->own->j, var, n, to, e);
 }
 
 static int use_text(const struct jinja *j, const struct jinja_var *var, size_t nvar, void *to,
@@ -553,6 +570,7 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 		      struct err *e)
 {
 	struct talk k = talk((const struct own *)t, tok, n ? msg[0].tools : NULL);
+	k.args = n ? msg[0].args : NULL;
 	struct jinja_text x = { .text = BUF_INIT };
 	struct place *p = NULL;
 	size_t *least_after = NULL, before = 0, ntrain = 0;

@@ -59,7 +59,7 @@ static void encoding_reset(struct encoding *x)
 {
 	x->ids.n = x->train.n = x->nmsg = 0;
 	x->marked = false;
-	x->tools = NULL;
+	x->tools = x->args = NULL;
 	arena_reset(&x->scratch);
 }
 

@@ -26,6 +26,7 @@ struct encoding {
 	unsigned roles;      /* a bit for each chat_role whose other turns are trained */
 	const json_t *tools; /* of the record, or NULL */
 	json_t *own_tools;   /* the same where they were a text */
+	const json_t *args;  /* of the record, for the chat template, or NULL */
 	/* of preferences, as in struct example */
 	uint32_t cut, answer[2];
 	bool good;

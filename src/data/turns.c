@@ -210,10 +210,22 @@ static int tools_from_text(struct encoding *x, const json_t *text, struct err *e
 	return read_parameters(x->tools, e);
 }
 
+/* TRL's column of variables for the template. */
+static int read_args(struct encoding *x, const json_t *rec, struct err *e)
+{
+	const json_t *v = json_object_get(rec, "chat_template_kwargs");
+	x->args = v && !json_is_null(v) ? v : NULL;
+	if (x->args && !json_is_object(v))
+		return err_set(e, ERR_INPUT, "chat_template_kwargs: must be an object, not %s",
+			       json_kind_name(v));
+	return 0;
+}
+
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e)
 {
 	const char *text = "";
 	size_t n = 0;
+	TRY(read_args(x, rec, e));
 	TRY(record_text(rec, "system", false, &text, &n, e));
 	if (!text_is_blank(text, n))
 		TRY(turns_add(x, CHAT_SYSTEM, text, n, e));
@@ -258,6 +270,7 @@ int turns_encode(struct encoding *x, const char *answer, struct err *e)
 			       "one of: %s, %s",
 			       chat_names(), axolotl_chat_names());
 	x->msg[0].tools = x->tools;
+	x->msg[0].args = x->args;
 	TRY(chat_encode(o->chat, o->tok, x->msg, x->nmsg, false, &x->ids, &x->train, e));
 	if (x->ids.n != x->train.n)
 		return err_set(e, ERR_INTERNAL, "chat template %s: %zu ids but %zu marks",

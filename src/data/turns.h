@@ -16,8 +16,8 @@ int turns_roles(const char *names, unsigned *roles_p, struct err *e);
 int turns_add(struct encoding *x, enum chat_role role, const char *text, size_t n, struct err *e);
 /* The record's list `key` of {"role" or "from", "content" or "value"}. */
 int turns_add_list(struct encoding *x, const json_t *rec, const char *key, struct err *e);
-/* The record's own `system`, as the first turn, where it is not blank; and its `tools`, which are
- * an error for a template that does not show them. */
+/* The record's own `system`, as the first turn, where it is not blank; its `tools`, which are an
+ * error for a template that does not show them; and its `chat_template_kwargs`. */
 int turns_begin(struct encoding *x, const json_t *rec, struct err *e);
 /* Through the chat template, with the marks. `answer`: the key of the answer, for the message that
  * it is missing. */

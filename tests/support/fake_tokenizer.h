@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_tokenizer.h - a tokenizer and a chat template simple enough to read: ids are the bytes of
  * the text, FAKE_BOS and FAKE_EOS stand around it, a turn is FAKE_TURN + role, the text, FAKE_END;
- * before the text stand the turn's `reasoning_content` and the name of its first call. "<^>" and
- * "<$>" name special tokens; "_c" is one token. Definitions, not declarations: a test program that
- * includes this is linked with these instead of the library's. */
+ * before the text stand the turn's `reasoning_content`, the name of its first call, and the
+ * variable `note`. "<^>" and "<$>" name special tokens; "_c" is one token. Definitions, not
+ * declarations: a test program that includes this is linked with these instead of the library's. */
 #ifndef HS_TESTS_FAKE_TOKENIZER_H
 #define HS_TESTS_FAKE_TOKENIZER_H
 
@@ -94,9 +94,10 @@ int chat_encode(const struct chat_template *t, const struct tokenizer *tok,
 			json_string_value(json_object_get(msg[i].turn, "reasoning_content")),
 			json_string_value(json_object_get(
 				json_array_get(json_object_get(msg[i].turn, "tool_calls"), 0),
-				"name"))
+				"name")),
+			json_string_value(json_object_get(msg[i].args, "note"))
 		};
-		for (size_t k = 0; k < 2; k++)
+		for (size_t k = 0; k < ARRAY_LEN(more); k++)
 			if (more[k])
 				TRY(tokenizer_encode(tok, more[k], strlen(more[k]), false, false,
 						     ids, e));
