@@ -96,6 +96,19 @@ static void kinds(void **state)
 		  "{'messages':'q','chosen':[{'role':'assistant','content':'y','reasoning_content'"
 		  ":'why, '}],'rejected':{'role':'assistant','tool_calls':[{'name':'f'}]}}",
 		  "u:q|a:[why, y|] u:q|a:[f|]" },
+		/* answers of several turns behind a prompt */
+		{ { .type = "auto" },
+		  PREFER_PAIRS,
+		  "{'prompt':[{'role':'user','content':'q'}],'chosen':[{'role':'assistant',"
+		  "'tool_calls':[{'name':'f'}]},{'role':'tool','content':'2'},{'role':'assistant',"
+		  "'content':'y'}],'rejected':[{'role':'assistant','content':'n'}]}",
+		  "u:q|a:[f|t:2|a:y|] u:q|a:[n|]" },
+		{ { .type = "fake.ultra" },
+		  PREFER_PAIRS,
+		  "{'prompt':'q','chosen':[{'role':'assistant','content':'y'}],'rejected':[{'role':"
+		  "'assistant','content':'n'},{'role':'user','content':'?'},{'from':'gpt','value':"
+		  "'m'}]}",
+		  "u:q|a:[y|] u:q|a:[n|u:?|a:m|]" },
 		{ { .type = "fake.intel" },
 		  PREFER_PAIRS,
 		  "{'system':'S','question':'q','chosen':'y','rejected':'n'}",

@@ -105,6 +105,22 @@ static int answer_text(const json_t *rec, const char *key, const char **text_p, 
 		       : 0;
 }
 
+/* Whether an answer is several turns that follow a prompt, as TRL has them: calls of tools, what
+ * these give, and a text. */
+static bool follows(const struct preference_kind *k, const json_t *rec, const char *answer)
+{
+	const json_t *v = json_object_get(rec, answer), *first = json_array_get(v, 0);
+	const json_t *role = json_object_get(first, "role");
+	const char *name = json_string_value(role ? role : json_object_get(first, "from"));
+	struct err none = { 0 };
+	unsigned roles = 0;
+	bool prompt = false;
+	for (size_t i = 0; i < KEYS && k->prompt[i]; i++)
+		prompt = prompt || record_has(rec, k->prompt[i]);
+	return prompt && json_array_size(v) > 1 && name && turns_roles(name, &roles, &none) >= 0 &&
+	       roles & (1u << CHAT_ASSISTANT | 1u << CHAT_TOOL);
+}
+
 static const char *prompt_key(const struct preference_kind *k, const struct dataset_source *src,
 			      const json_t *rec, const char *answer)
 {
@@ -112,7 +128,8 @@ static const char *prompt_key(const struct preference_kind *k, const struct data
 		return "prompt";
 	if (src->field[FIELD_MESSAGES])
 		return "messages";
-	if (k->head && json_array_size(json_object_get(rec, answer)) > 1)
+	if (k->head && json_array_size(json_object_get(rec, answer)) > 1 &&
+	    !follows(k, rec, answer))
 		return answer;
 	for (size_t i = 0; i < KEYS && k->prompt[i]; i++)
 		if (record_has(rec, k->prompt[i]))
@@ -145,8 +162,10 @@ static int encode_turns(struct encoding *x, const struct dataset_source *src,
 	const struct dataset_options *was = x->o;
 	const char *s = "", *from = prompt_key(t->kind, src, rec, prompt_from);
 	const json_t *turn = NULL;
-	size_t n = 0;
-	TRY(answer_text(rec, key, &s, &n, &turn, e));
+	size_t n = 0, prompt = 0;
+	const bool several = follows(t->kind, rec, key) && strcmp(from, prompt_from) != 0;
+	if (!several)
+		TRY(answer_text(rec, key, &s, &n, &turn, e));
 	own.chat = t->chat ? t->chat : own.chat;
 	const bool tools = own.chat && chat_has_tools(own.chat);
 	if (!tools && json_array_size(json_object_get(turn, "tool_calls")))
@@ -157,11 +176,13 @@ static int encode_turns(struct encoding *x, const struct dataset_source *src,
 	int rc = turns_begin(x, rec, e);
 	if (rc >= 0)
 		rc = add_prompt(x, rec, from, !strcmp(from, prompt_from), e);
+	prompt = x->nmsg;
 	if (rc >= 0)
-		rc = turns_add(x, CHAT_ASSISTANT, s, n, e);
+		rc = several ? turns_add_list(x, rec, key, e)
+			     : turns_add(x, CHAT_ASSISTANT, s, n, e);
 	for (size_t i = 0; rc >= 0 && i < x->nmsg; i++)
-		x->msg[i].train = i + 1 == x->nmsg;
-	if (rc >= 0 && tools)
+		x->msg[i].train = i >= prompt && x->msg[i].role == CHAT_ASSISTANT;
+	if (rc >= 0 && tools && turn)
 		x->msg[x->nmsg - 1].turn = turn;
 	if (rc >= 0)
 		rc = turns_encode(x, key, e);
