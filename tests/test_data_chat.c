@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/chat_text.h"
 #include "data/tokenizer.h"
@@ -407,6 +408,37 @@ static void test_jinja_limits(void **state)
 	json_decref(doc);
 }
 
+static char said[2][160];
+static size_t nsaid;
+static void keep_said(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	snprintf(said[nsaid++ % 2], sizeof said[0], "%s", line);
+}
+
+/* A turn that the template does not show is said, once. */
+static void test_jinja_leaves_out(void **state)
+{
+	(void)state;
+	const struct chat_message m[] = { MSG(SYSTEM, "S", false), MSG(USER, "One", false),
+					  MSG(SYSTEM, "S", false), MSG(USER, "Two", false),
+					  MSG(ASSISTANT, "2", true) };
+	static const char text[] =
+		"{% for m in messages %}{% if m.role != 'system' %}{{ '<|im_start|>' + m.content + "
+		"'<|im_end|>' }}{% endif %}{% endfor %}{{ '<|im_start|>' if add_generation_prompt "
+		"}}";
+	nsaid = 0;
+	log_set_sink(keep_said, NULL, LOG_WARN);
+	check_jinja(text, m + 3, 2, "<|im_start|>Two<|im_end|><|im_start|>[2<|im_end|>]");
+	assert_int_equal(nsaid, 0);
+	check_jinja(text, m, 5,
+		    "<|im_start|>One<|im_end|><|im_start|>Two<|im_end|><|im_start|>[2<|im_end|>]");
+	log_set_sink(NULL, NULL, LOG_INFO);
+	assert_int_equal(nsaid, 1);
+	assert_non_null(strstr(said[0], "leaves out turn 1 (system) of a conversation"));
+}
+
 static void test_jinja_trained(void **state)
 {
 	(void)state;
@@ -697,7 +729,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_forged),        cmocka_unit_test(test_other_eos),
 		cmocka_unit_test(test_detect),        cmocka_unit_test(test_jinja_limits),
 		cmocka_unit_test(test_jinja_trained), cmocka_unit_test(test_jinja_tools),
-		cmocka_unit_test(test_jinja_row),
+		cmocka_unit_test(test_jinja_row),     cmocka_unit_test(test_jinja_leaves_out),
 	};
 	folder = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests(tests, setup, teardown);

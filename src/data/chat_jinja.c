@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/jinja.h"
 
@@ -29,6 +30,7 @@ struct own {
 	size_t nend;
 	char *closing;   /* MAY: the one of them that is no special token */
 	bool bare;       /* it writes nothing behind an answer */
+	bool *said;      /* that it leaves out a turn */
 	bool call_texts; /* it writes arguments of calls only where they are a text (DeepSeek) */
 };
 
@@ -551,6 +553,22 @@ static int calls_show(struct talk k, const struct jinja_text *x, bool *show_p, s
 	return rc;
 }
 
+/* Mistral v0.3's shows the system message only where a question is last: never in training. */
+static void check_turns(const struct own *o, const struct chat_message *msg, const struct place *p,
+			size_t n)
+{
+	for (size_t i = 0; i < n && !*o->said; i++) {
+		const struct buf text = { .p = (char *)msg[i].text, .n = msg[i].n };
+		if (msg[i].role == CHAT_ASSISTANT || p[i].begin < p[i].end ||
+		    skip_space(&text, 0, text.n) == text.n)
+			continue;
+		*o->said = true;
+		log_warn("the chat template leaves out turn %zu (%s) of a conversation: nothing of "
+			 "it is trained on",
+			 i + 1, chat_role_name(msg[i].role));
+	}
+}
+
 /* What a record has and the template leaves out would be missing in what is learned. */
 static int check_tools(const struct talk *k, const struct jinja_text *x, struct err *e)
 {
@@ -594,8 +612,10 @@ static int jinja_chat(const struct chat_template *t, const struct tokenizer *tok
 		goto out;
 	TRYOUT(render(&k, n, open, &x, e));
 	find_places(&x, p, n);
-	if (!open)
+	if (!open) {
 		TRYOUT(check_tools(&k, &x, e));
+		check_turns(k.own, msg, p, n);
+	}
 	least_after[n] = SIZE_MAX;
 	for (size_t i = n; i-- > 0;) {
 		ntrain += msg[i].train;
@@ -633,6 +653,7 @@ static void release(const struct chat_template *t)
 	jinja_free(o->j);
 	mem_free(o->text);
 	mem_free(o->closing);
+	mem_free(o->said);
 	mem_free(o);
 }
 
@@ -745,8 +766,9 @@ int chat_from_jinja(const char *text, const struct tokenizer *tok, const struct 
 				       .detect = no_detect,
 				       .render = jinja_chat };
 	o->text = mem_strdup(text);
-	int rc = o->text ? jinja_parse(text, strlen(text), &o->j, e)
-			 : err_nomem(e, strlen(text), "a chat template");
+	o->said = mem_zalloc(sizeof *o->said);
+	int rc = o->text && o->said ? jinja_parse(text, strlen(text), &o->j, e)
+				    : err_nomem(e, strlen(text), "a chat template");
 	if (rc >= 0)
 		rc = find_ends(o, tok, e);
 	if (rc < 0) {
