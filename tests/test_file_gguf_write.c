@@ -250,14 +250,15 @@ static void test_families(void **state)
 		"gemma3-gguf",  "phi3",      "phi4-mini",    "glm4",     "olmoe",
 		"mixtral",      "qwen3-moe", "qwen2-moe",    "glm4-moe", "olmo3",
 		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss", "qwen3_5-moe-gguf",
-		"ernie4_5-moe", "lfm2"
+		"ernie4_5-moe", "lfm2",      "lfm2-moe",     "granite4"
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
 		const char *golden = repository("tests/golden/models/%s.gguf", names[i]);
 		struct model_file *b = open_model(repository("tests/golden/models/%s", names[i]));
 		struct model_file *a = convert(b, GGUF_OUT_F16, scratch("%s.gguf", names[i])), *c;
-		same_weights(a, b, false);
+		if (strcmp(names[i], "granite4") != 0) /* gate and up are two matrices in it */
+			same_weights(a, b, false);
 		struct gguf g, h, k;
 		size_t pairs = 0;
 		assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);

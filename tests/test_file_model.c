@@ -422,6 +422,7 @@ static void test_words_of_transformers(void **state)
 		{ "qwen3_5-gguf.gguf", "qwen3_5-gguf" },
 		{ "seed_oss.gguf", "seed_oss" },
 		{ "lfm2.gguf", "lfm2" },
+		{ "lfm2-moe.gguf", "lfm2-moe" },
 		{ "qwen3_5-moe-gguf.gguf", "qwen3_5-moe-gguf" },
 		{ "olmoe.gguf", "olmoe" },
 		{ "phi3.gguf", "phi3" },

@@ -104,5 +104,19 @@ check "short convolutions: LoRA on all modules in 4 bits, recomputed, merged; ge
 run profile job.yaml output_dir=none --out short-measured &&
 	run plan --profile short-measured/profile.json && grep -q "^local limits the job" out
 check "short convolutions: measured and planned"
+cp -r "$golden/lfm2-moe" sparse
+cp "$golden"/smollm2/tokenizer*.json sparse
+sed -i 's/^base_model: short/base_model: sparse/; s/end: 3,/end: 4,/' job.yaml two.yaml
+run train job.yaml output_dir=sparse-one max_steps=2 &&
+	run train two.yaml output_dir=sparse-two max_steps=2 &&
+	cmp sparse-one/model.safetensors sparse-two/model.safetensors &&
+	grep -qa 'feed_forward.expert_bias":{"dtype":"F32"' sparse-one/model.safetensors
+check "short convolutions with experts: two stages have the bits of one process"
+run train two.yaml output_dir=sparse-lora adapter=qlora lora_r=4 lora_target_linear=true \
+	max_steps=2 && run merge sparse sparse-lora sparser --type f32 &&
+	run eval sparser --data data.jsonl && grep -o "loss [0-9.]*" out >folder.txt &&
+	run merge sparse sparse-lora sparser.gguf --type f32 &&
+	run eval sparser.gguf --data data.jsonl && grep -o "loss [0-9.]*" out | cmp - folder.txt
+check "short convolutions with experts: LoRA, merged into a folder and a GGUF: one loss"
 echo "1..$n"
 exit $failed

@@ -74,6 +74,11 @@ static const struct {
 	  ",\"moe_intermediate_size\":256,\"n_routed_experts\":8,\"kv_lora_rank\":64,"
 	  "\"q_lora_rank\":null,\"qk_nope_head_dim\":24,\"qk_rope_head_dim\":16,\"v_head_dim\":32}",
 	  "adapter: qlora\n", true },
+	{ "LFM2, NF4",
+	  "{\"model_type\":\"lfm2_moe\"," SHAPE
+	  ",\"moe_intermediate_size\":256,\"num_experts\":8,\"num_dense_layers\":1,"
+	  "\"layer_types\":[\"full_attention\",\"conv\"]}",
+	  "adapter: qlora\n", true },
 	{ "Gemma 4, NF4",
 	  "{\"model_type\":\"gemma4_text\"," ALIKE ",\"num_key_value_heads\":4"
 	  ",\"moe_intermediate_size\":256,\"num_experts\":8,\"top_k_experts\":2,"

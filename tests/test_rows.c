@@ -62,6 +62,12 @@ static void trial_open(struct trial *t, const struct model_family *f, const char
 		add_latent(j);
 	if (!strcmp(model_type, "gemma4_text"))
 		json_object_set_new(j, "hidden_size_per_layer_input", json_integer(0));
+	if (!strcmp(model_type, "granitemoehybrid")) {
+		json_object_set_new(j, "num_local_experts", json_integer(0));
+		json_object_set_new(j, "layer_types", json_pack("[s,s]", "attention", "attention"));
+	}
+	if (!strcmp(model_type, "lfm2_moe"))
+		json_object_set_new(j, "num_dense_layers", json_integer(1));
 	*t = (struct trial){ 0 };
 	must(model_config_read(j, "config.json", &t->cfg, &e), &e);
 	json_decref(j);
@@ -258,6 +264,108 @@ static void keys_of_lfm2(void **state)
 			assert_int_equal(model_knows_tensor(c, "model.layers.0.conv.conv.weight"),
 					 c->delta[0] ? 1 : -1);
 		}
+		json_decref(j);
+		mem_free(c);
+	}
+}
+
+/* Granite 4 and LFM2 with experts: parameters of the published sizes as transformers counts them
+ * (num_parameters(), and the corrections of 22 routers over 32 experts, which are none there), and
+ * what their configurations may not say. */
+static void layers_by_name(void **state)
+{
+	(void)state;
+#define GRANITE                                                                                    \
+	"granitemoehybrid\",\"vocab_size\":100352,\"num_experts_per_tok\":0,"                      \
+	"\"position_embedding_type\":\"rope\",\"normalization_function\":\"rmsnorm\","             \
+	"\"tie_word_embeddings\":true,\"num_key_value_heads\":4,\"init_method\":\"mup\","          \
+	"\"mamba_n_heads\":80,\"num_attention_heads\":16,\"num_local_experts\":0,"
+#define MICRO                                                                                      \
+	"\"hidden_size\":2560,\"num_attention_heads\":40,\"num_key_value_heads\":8,"               \
+	"\"shared_intermediate_size\":8192,\"num_hidden_layers\":40"
+#define SPARSE                                                                                     \
+	"lfm2_moe\",\"hidden_size\":2048,\"intermediate_size\":7168,\"vocab_size\":65536,"         \
+	"\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_hidden_layers\":24"
+	static const struct {
+		const char *type, *more, *says; /* says: NULL: read */
+		const char *layer;              /* all of them but these */
+		int full[6];
+		int64_t count;
+	} rows[] = {
+		{ GRANITE, MICRO, NULL, "attention", { 0 }, 3402836480 },
+		{ GRANITE,
+		  "\"hidden_size\":2048,\"shared_intermediate_size\":4096,\"num_hidden_layers\":40",
+		  NULL,
+		  "full_attention",
+		  { 0 },
+		  1631750144 },
+		{ GRANITE,
+		  "\"hidden_size\":1024,\"shared_intermediate_size\":2048,\"num_hidden_layers\":28",
+		  NULL,
+		  "attention",
+		  { 0 },
+		  352379904 },
+		{ GRANITE, MICRO, "layer 0 is 'mamba'; of Granite 4 only", "mamba", { 3 }, 0 },
+		{ GRANITE, MICRO, "layer 0 is 'linear_attention'", "linear_attention", { 3 }, 0 },
+		{ GRANITE,
+		  MICRO ",\"num_local_experts\":64",
+		  "'num_local_experts' is 64; of Granite 4 only models without experts",
+		  "attention",
+		  { 0 },
+		  0 },
+		{ GRANITE,
+		  MICRO ",\"layer_types\":[\"attention\"]",
+		  "must have 40 entries",
+		  NULL,
+		  { 0 },
+		  0 },
+		{ GRANITE,
+		  MICRO ",\"normalization_function\":\"layernorm\"",
+		  "'normalization_function' is 'layernorm'",
+		  "attention",
+		  { 0 },
+		  0 },
+		{ SPARSE,
+		  "\"conv_L_cache\":3",
+		  NULL,
+		  "conv",
+		  { 2, 6, 10, 14, 18, 21 },
+		  8339929856 + 22 * 32 },
+		{ SPARSE,
+		  "\"use_expert_bias\":false",
+		  NULL,
+		  "conv",
+		  { 2, 6, 10, 14, 18, 21 },
+		  8339929856 },
+		{ SPARSE, "\"conv_bias\":true", "'conv_bias' is true", "conv", { 2 }, 0 },
+		{ SPARSE, "\"num_dense_layers\":24", "no layer has experts", "conv", { 2 }, 0 },
+		{ SPARSE, "\"num_experts_per_tok\":33", "and there are 32", "conv", { 2 }, 0 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct err e = { 0 };
+		struct model_config *c = mem_zalloc(sizeof *c);
+		char text[1024];
+		snprintf(text, sizeof text, "{\"model_type\":\"%s,%s}", rows[i].type, rows[i].more);
+		for (char *p = text; (p = strstr(p, ",,"));)
+			memmove(p, p + 1, strlen(p));
+		json_t *j = json_loads(text, 0, NULL), *list = json_array();
+		assert_non_null(j);
+		const int64_t n = json_integer_value(json_object_get(j, "num_hidden_layers"));
+		for (int64_t l = 0; rows[i].layer && l < n; l++) {
+			bool full = false;
+			for (size_t k = 0; k < ARRAY_LEN(rows[i].full) && rows[i].full[k]; k++)
+				full |= rows[i].full[k] == l;
+			json_array_append_new(list,
+					      json_string(full ? "full_attention" : rows[i].layer));
+		}
+		if (rows[i].layer)
+			json_object_set(j, "layer_types", list);
+		const int rc = model_config_read(j, "config.json", c, &e);
+		if (rows[i].says ? rc >= 0 || !strstr(e.msg, rows[i].says) : rc < 0)
+			fail_msg("%s: %s", rows[i].more, rc < 0 ? e.msg : "read");
+		if (rc >= 0)
+			assert_int_equal(model_parameters(c), rows[i].count);
+		json_decref(list);
 		json_decref(j);
 		mem_free(c);
 	}
@@ -539,6 +647,7 @@ int main(void)
 		cmocka_unit_test(counts_of_published_models),
 		cmocka_unit_test(latent_keys),
 		cmocka_unit_test(keys_of_lfm2),
+		cmocka_unit_test(layers_by_name),
 		cmocka_unit_test(kinds_of_gemma4),
 		cmocka_unit_test(optimizers),
 		cmocka_unit_test(curves),

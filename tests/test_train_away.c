@@ -142,6 +142,11 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"\"full_attention\"],\"enable_moe_block\":true,\"num_experts\":6,\"top_k_experts\":2,"     \
 	"\"moe_intermediate_size\":24}"
 
+#define LFM2                                                                                       \
+	"{\"model_type\":\"lfm2_moe\"," TINY_COMMON                                                \
+	",\"moe_intermediate_size\":24,\"num_experts\":6,\"num_experts_per_tok\":2,"               \
+	"\"num_dense_layers\":0,\"layer_types\":[\"conv\",\"full_attention\",\"conv\",\"conv\"]}"
+
 static void splits_have_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -164,6 +169,11 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  { "reduce_order=exact", "adapter=none", "learning_rate=0.01",
 		    "gradient_accumulation_steps=4", "max_steps=2" },
 		  "model.safetensors" },
+		{ "short convolutions",
+		  LFM2,
+		  { "reduce_order=exact", "lora_target_linear=true",
+		    "gradient_accumulation_steps=4", "max_steps=2" },
+		  "adapter_model.safetensors" },
 		{ "linear attention",
 		  QWEN35,
 		  { "reduce_order=exact", "lora_target_linear=true",

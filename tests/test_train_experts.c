@@ -141,6 +141,11 @@ static void run(const struct tiny *t, const char *name, const struct split *s, s
 	"\"full_attention\"],\"enable_moe_block\":true,\"num_experts\":4,\"top_k_experts\":2,"     \
 	"\"moe_intermediate_size\":24}"
 
+#define LFM2                                                                                       \
+	"{\"model_type\":\"lfm2_moe\"," TINY_COMMON                                                \
+	",\"moe_intermediate_size\":24,\"num_experts\":4,\"num_experts_per_tok\":2,"               \
+	"\"num_dense_layers\":1,\"layer_types\":[\"conv\",\"full_attention\",\"conv\",\"conv\"]}"
+
 static void splits_have_the_bits_of_one_process(void **state)
 {
 	(void)state;
@@ -166,6 +171,10 @@ static void splits_have_the_bits_of_one_process(void **state)
 		  GLM,
 		  { "reduce_order=exact", "adapter=none", "router_z_loss_coef=0.01",
 		    "learning_rate=0.001", "max_steps=2" },
+		  "model.safetensors" },
+		{ "short convolutions",
+		  LFM2,
+		  { "reduce_order=exact", "adapter=none", "learning_rate=0.001", "max_steps=2" },
 		  "model.safetensors" },
 		{ "linear attention",
 		  QWEN35,

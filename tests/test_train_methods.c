@@ -662,6 +662,10 @@ static void families(void **state)
 		"{\"model_type\":\"glm4\"," TINY_COMMON ",\"head_dim\":8}",
 		"{\"model_type\":\"lfm2\"," TINY_COMMON
 		",\"block_multiple_of\":4,\"full_attn_idxs\":[1,2]}",
+		"{\"model_type\":\"granitemoehybrid\"," TINY_COMMON
+		",\"num_local_experts\":0,\"shared_intermediate_size\":28,"
+		"\"position_embedding_type\":\"rope\",\"layer_types\":[\"attention\","
+		"\"attention\",\"attention\",\"attention\"]}",
 	};
 	for (size_t i = 0; i < ARRAY_LEN(config) * 2; i++) {
 		struct tiny t;

@@ -23,6 +23,7 @@ NAMES = {  # of the block, and of an expert's gate, up and down
     "ernie4_5_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "glm4_moe_lite": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "gemma4_text": ("experts", "gate_proj", "up_proj", "down_proj"),
+    "lfm2_moe": ("feed_forward", "w1", "w3", "w2"),
 }
 CLASS = {
     "qwen3_moe": transformers.Qwen3MoeForCausalLM,
@@ -37,6 +38,7 @@ CLASS = {
     "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
     "glm4_moe_lite": transformers.Glm4MoeLiteForCausalLM,
     "gemma4_text": transformers.Gemma4ForCausalLM,
+    "lfm2_moe": transformers.Lfm2MoeForCausalLM,
 }
 GLM = ("glm4_moe", "glm4_moe_lite")
 
@@ -74,6 +76,10 @@ class Block(torch.nn.Module):
             self.gate.register_buffer("e_score_correction_bias", torch.zeros(n))
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
+        self.lfm2 = config.model_type == "lfm2_moe"
+        if self.lfm2:
+            self.register_buffer("expert_bias", torch.zeros(n))
+            self.scale = config.routed_scaling_factor
         if config.model_type == "deepseek_v2":
             self.scale = config.routed_scaling_factor
             self.shared_experts = Mlp(h, f * config.n_shared_experts)
@@ -98,6 +104,10 @@ class Block(torch.nn.Module):
             gate = getattr(self.gate, "base_layer", self.gate)  # within PEFT's
             chosen = torch.topk(scores + gate.e_score_correction_bias, self.k)[1]
             p = scores.gather(1, chosen)
+        elif self.lfm2:
+            scores = torch.sigmoid(self.logits.float())
+            chosen = torch.topk(scores + self.expert_bias, self.k)[1]
+            p = scores.gather(1, chosen)
         elif self.ernie:
             scores = torch.softmax(self.logits.float(), -1)
             chosen = torch.topk(scores + self.moe_statics.e_score_correction_bias, self.k)[1]
@@ -105,7 +115,7 @@ class Block(torch.nn.Module):
         else:
             p, chosen = torch.topk(torch.softmax(self.logits.float(), -1), self.k)
         if self.whole:
-            p = p / p.sum(-1, keepdim=True)
+            p = p / (p.sum(-1, keepdim=True) + (1e-6 if self.lfm2 else 0))
         p = p * self.scale
         y = torch.zeros_like(x)
         if hasattr(self, "shared_experts"):
@@ -178,11 +188,12 @@ def unfuse(model):
         layer.experts = Side(model.config)
         layer.router.__class__ = SideRouter
     for layer in model.model.layers:
-        if not hasattr(layer.mlp, "experts"):
+        inside = "feed_forward" if name == "feed_forward" else "mlp"  # as transformers has it
+        if not hasattr(getattr(layer, inside), "experts"):
             continue
         block = Block(model.config, names)
-        layer.mlp = block if name == "mlp" else Call(block)
-        if name != "mlp":
+        setattr(layer, inside, block if name == inside else Call(block))
+        if name != inside:
             layer.add_module(name, block)
     return model
 
@@ -200,7 +211,8 @@ def aux_loss(model, logits):
 
 
 def has_aux_loss(model):
-    return model.config.model_type not in (*GLM, "ernie4_5_moe", "deepseek_v2", "gemma4_text")
+    none = (*GLM, "ernie4_5_moe", "deepseek_v2", "gemma4_text", "lfm2_moe")
+    return model.config.model_type not in none
 
 
 def like(model):
@@ -233,7 +245,7 @@ def stacked(state, config):
         parts = [
             (torch.cat([take(e, gate), take(e, up)]), take(e, down)) for e in range(count(config))
         ]
-        to = f"model.layers.{i}.mlp."
+        to = at if name == "feed_forward" else f"model.layers.{i}.mlp."
         state[to + "gate.weight"] = state.pop(at + "gate.weight")
         statics = "moe_statics.e_score_correction_bias"
         if to + statics in state:

@@ -79,6 +79,7 @@ ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
 ATTENTION += ["in_proj"]  # of a short convolution
 ATTENTION += ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]  # latent attention
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
+ALL_LINEAR += ["input_linear", "output_linear"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate", "proj"]  # of experts
 DTYPE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 GGUF = (
@@ -105,6 +106,8 @@ GGUF = (
     "qwen3_5-moe-gguf",
     "seed_oss",
     "lfm2",
+    "lfm2-moe",
+    "granite4",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -1029,6 +1032,55 @@ FAMILIES["lfm2"] = dict(
         tie_word_embeddings=True,
     ),
 )
+FAMILIES["lfm2-moe"] = dict(
+    arch="lfm2_moe",
+    store="BF16",
+    seed=7321,
+    config=dict(
+        vocab_size=269,
+        **dict(SMALL, num_hidden_layers=4),
+        moe_intermediate_size=24,
+        num_dense_layers=1,
+        num_experts=6,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        use_expert_bias=True,
+        routed_scaling_factor=1.0,
+        conv_L_cache=3,
+        conv_bias=False,
+        layer_types=["conv", "full_attention", "conv", "conv"],
+        norm_eps=2e-5,
+        rope_theta=1000000.0,
+        tie_word_embeddings=True,
+    ),
+)
+# gate and up as one, names of an MLP of its own
+FAMILIES["granite4"] = dict(
+    arch="granitemoehybrid",
+    store="BF16",
+    seed=7331,
+    config=dict(
+        vocab_size=269,
+        **dict(SMALL, num_hidden_layers=3),
+        shared_intermediate_size=56,
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        layer_types=["attention"] * 3,
+        position_embedding_type="rope",
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,
+        rope_scaling=None,
+        embedding_multiplier=6.0,
+        residual_multiplier=0.22,
+        attention_multiplier=0.4,
+        logits_scaling=3.0,
+        attention_bias=False,
+        tie_word_embeddings=True,
+        mamba_n_heads=12,
+        mamba_d_head=8,
+        mamba_expand=2,
+    ),
+)
 # experts whose gate and up together are not as wide as the model: files say how they lie
 FAMILIES["qwen3-moe-narrow"] = dict(FAMILIES["qwen3-moe"], grads=False, seed=7302)
 FAMILIES["qwen3-moe-narrow"]["config"] = dict(
@@ -1223,6 +1275,7 @@ CLASS = {
     "exaone4": transformers.Exaone4ForCausalLM,
     "ernie4_5": transformers.Ernie4_5ForCausalLM,
     "lfm2": transformers.Lfm2ForCausalLM,
+    "granitemoehybrid": transformers.GraniteMoeHybridForCausalLM,
     "seed_oss": transformers.SeedOssForCausalLM,
     "ministral3": transformers.Ministral3ForCausalLM,
     "smollm3": transformers.SmolLM3ForCausalLM,
@@ -1294,7 +1347,7 @@ def fill(model, seed):
             v = gain / math.sqrt(p.shape[1]) * r
         p.data.copy_(exact16(v))
     for name, p in sorted(model.named_buffers()):
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", ".expert_bias")):
             p.copy_(0.2 * torch.randn(p.shape, generator=g))
         if name.endswith("layer_scalar"):
             p.copy_(exact16(1 + 0.2 * torch.randn(p.shape, generator=g)))
@@ -1335,8 +1388,11 @@ def save_model(name, model, config):
     """The folder as it would come from the hub. Tensors are written by hand so that the shards fall
     where a reader can go wrong."""
     row, folder = FAMILIES[name], path(name, "")
+    kept = ("e_score", ".expert_bias")
     state = {
-        k: v.detach().to(torch.float32 if "e_score" in k else DTYPE[row["store"]]).contiguous()
+        k: v.detach()
+        .to(torch.float32 if any(s in k for s in kept) else DTYPE[row["store"]])
+        .contiguous()
         for k, v in model.state_dict().items()
         if not (k == "lm_head.weight" and config["tie_word_embeddings"])
     }
@@ -1559,6 +1615,8 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 "self_attn.k_norm.weight",
                 "self_attn.k_proj.weight",
                 "self_attn.qkv_proj.weight",
+                "shared_mlp.input_linear.weight",
+                "shared_mlp.output_linear.weight",
                 "self_attn.q_a_proj.weight",
                 "self_attn.q_a_proj.bias",
                 "self_attn.q_a_layernorm.weight",
@@ -1590,7 +1648,13 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 f"model.layers.{at}.self_attn." + k
                 for k in ("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")
             }
-        if model.config.model_type == "lfm2":
+        if model.config.model_type == "lfm2_moe":
+            keep |= {
+                f"model.layers.{last}.feed_forward." + k
+                for k in ("gate.weight", "experts.1.w1.weight", "experts.2.w2.weight")
+                + ("experts.4.w3.weight",)
+            }
+        if model.config.model_type in ("lfm2", "lfm2_moe"):
             keep |= {"model.embedding_norm.weight", f"model.layers.{last}.feed_forward.w2.weight"}
             keep |= {
                 "model.layers.0." + k
@@ -1979,7 +2043,8 @@ def write_family_gguf(name, model, c):
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
     other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
     other |= {"qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
-    other |= {"ernie4_5_moe": "ernie4_5-moe"}
+    other |= {"ernie4_5_moe": "ernie4_5-moe", "lfm2_moe": "lfm2moe"}
+    other |= {"granitemoehybrid": "granite"}  # as long as all layers have attention
     arch = (other | {"gpt_oss": "gpt-oss"}).get(c["model_type"], c["model_type"])
     kind = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
     w = gguf.GGUFWriter(path(name + ".gguf"), arch)
@@ -1990,11 +2055,13 @@ def write_family_gguf(name, model, c):
     if arch == "lfm2":
         w.add_feed_forward_length(model.model.layers[0].feed_forward.w1.out_features)
         w.add_shortconv_l_cache(c["conv_L_cache"])
+    elif "shared_intermediate_size" in c:
+        w.add_feed_forward_length(c["shared_intermediate_size"])
     elif "intermediate_size" in c:
         w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
     heads = c["num_key_value_heads"]
-    if arch == "lfm2":
+    if arch.startswith("lfm2"):
         heads = [0 if t == "conv" else heads for t in c["layer_types"]]
     w.add_head_count_kv(heads)
     w.add_layer_norm_rms_eps(c.get("norm_eps", c.get("rms_norm_eps", 1e-6)))
@@ -2017,7 +2084,12 @@ def write_family_gguf(name, model, c):
     if c.get("attn_logit_softcapping"):
         w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
-    if "num_experts_per_tok" in c:
+    if arch == "lfm2moe":
+        w.add_shortconv_l_cache(c["conv_L_cache"])
+        w.add_leading_dense_block_count(c["num_dense_layers"])
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        w.add_expert_weights_scale(c["routed_scaling_factor"])
+    if c.get("num_experts_per_tok"):
         n = [c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if k in c]
         w.add_expert_count(n[0])
         w.add_expert_used_count(c["num_experts_per_tok"])
@@ -2063,7 +2135,14 @@ def write_family_gguf(name, model, c):
         w.add_tensor("rope_factors_short.weight", np.array(s["short_factor"], np.float32))
     names = gguf.get_tensor_name_map(kind, c["num_hidden_layers"])
     merged = {}  # of experts, whose numbers ascend
-    for k, v in model.state_dict().items():
+    state = dict(model.state_dict())
+    for k in [k for k in state if "shared_mlp" in k]:
+        at, v = k.replace("shared_mlp.output_linear", "mlp.down_proj"), state.pop(k)
+        if "input_linear" in k:
+            at = k.replace("shared_mlp.input_linear", "mlp.gate_proj")
+            v, state[at.replace("gate", "up")] = v.chunk(2)
+        state[at] = v
+    for k, v in state.items():
         if k == "lm_head.weight" and c["tie_word_embeddings"]:
             continue
         a = v.detach().numpy()
@@ -2080,7 +2159,9 @@ def write_family_gguf(name, model, c):
             a = permute(a, c["num_attention_heads"])
         if arch in ("granite", "smollm3", "llama") and k.endswith("k_proj.weight"):
             a = permute(a, c["num_key_value_heads"])
-        to = names.get_name(k.replace("correction_bias", "correction.bias"), (".weight", ".bias"))
+        at = k.replace("correction_bias", "correction.bias")
+        at = at.replace(".expert_bias", ".expert_bias.bias")
+        to = names.get_name(at, (".weight", ".bias"))
         if k.endswith(".sinks"):
             to = names.get_name(k) + ".weight"
         if k.endswith(".dt_bias"):
@@ -2092,6 +2173,8 @@ def write_family_gguf(name, model, c):
         half = a.ndim > 1 and "ffn_gate_inp" not in to and "conv1d" not in to and ".conv." not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
     for k, list_of in merged.items():
+        if arch == "lfm2moe":  # the table knows them without "model."
+            k = k.removeprefix("model.")
         to, a = names.get_name(k, try_suffixes=(".weight", ".bias")), np.stack(list_of)
         if arch == "gpt-oss" and a.ndim == 3:
             kind = gguf.GGMLQuantizationType.MXFP4

@@ -73,11 +73,13 @@ def main():
             f.writelines(
                 json.dumps({"instruction": q, "output": t}) + "\n" for q, t in train.EXAMPLES
             )
+        names = {n.split(".")[-1] for n, _ in common.load_model(o.model).named_modules()}
+        modules = dict(lora_target_modules=[m for m in common.LINEAR if m in names])
         tok = common.load_tokenizer(o.model)
         batch = [common.encode(tok, x, None) for x in common.conversations(data)]
         for kind, keys in KINDS.items():
             out = os.path.join(tmp, "run")
-            c = dict(BASE, **keys, base_model=o.model, output_dir=out)
+            c = dict(BASE, **keys | modules, base_model=o.model, output_dir=out)
             c |= {k: [{"path": data, "type": "alpaca"}] for k in ("datasets", "test_datasets")}
             with open(job, "w", encoding="utf-8") as f:
                 json.dump(c, f)

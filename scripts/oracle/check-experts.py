@@ -71,6 +71,11 @@ MODELS = {
         dict(moe_intermediate_size=32, n_routed_experts=6, num_hidden_layers=3, q_lora_rank=24)
         | dict(kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=14),
     ),
+    "lfm2_moe": (
+        "Lfm2MoeConfig",
+        dict(moe_intermediate_size=32, num_experts=6, num_dense_layers=1, num_hidden_layers=3)
+        | dict(layer_types=["full_attention", "conv", "full_attention"]),
+    ),
     "gemma4": (
         "Gemma4TextConfig",
         dict(moe_intermediate_size=32, num_experts=6, top_k_experts=2, num_experts_per_tok=None)
@@ -88,8 +93,12 @@ EVERY = {
     "glm4_moe": ["shared_experts.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"],
     "ernie4_5_moe": ["shared_experts.up_proj.weight", "mlp.gate_proj.weight"],
     "gemma4": ["mlp.gate_proj.weight", "mlp.down_proj.weight"],
+    "lfm2_moe": ["feed_forward.w1.weight", "feed_forward.w2.weight"],
 }
-TARGETS = {"glm4_moe_lite": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]}
+TARGETS = {
+    "glm4_moe_lite": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    "lfm2_moe": ["q_proj", "out_proj", "in_proj"],
+}
 
 
 def run(*argv):
@@ -116,9 +125,13 @@ def main():
         for p in model.parameters():
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (p.ndim < 2)
         ids = torch.randint(3, c.vocab_size, (1, N))
+        for k, b in model.named_buffers():
+            if k.endswith(".expert_bias"):
+                b.copy_(torch.randn_like(b) * 0.2)
         router = {"gpt_oss": "mlp.router.weight", "gemma4": "router.proj.weight"}
+        router["lfm2_moe"] = "feed_forward.gate.weight"
         router = router.get(name, "mlp.gate.weight")
-        block = "experts" if name == "gemma4" else "mlp.experts"
+        block = {"gemma4": "experts", "lfm2_moe": "feed_forward.experts"}.get(name, "mlp.experts")
         with tempfile.TemporaryDirectory() as d:
             model.save_pretrained(d + "/base")
             tuned = peft.get_peft_model(

@@ -126,6 +126,19 @@ MODELS = {
         "Lfm2Config",
         dict(SHAPE, num_hidden_layers=4, block_multiple_of=32, full_attn_idxs=[1, 3]),
     ),
+    "lfm2_moe": (
+        "Lfm2MoeConfig",
+        dict(MIXTURE, num_hidden_layers=4, moe_intermediate_size=32, num_dense_layers=1)
+        | dict(tie_word_embeddings=True)
+        | dict(layer_types=["conv", "full_attention", "conv", "full_attention"]),
+    ),
+    "granite4": (  # gate and up are one matrix in the folder, and two in the file
+        "GraniteMoeHybridConfig",
+        dict(SHAPE, num_hidden_layers=2, embedding_multiplier=6.0, residual_multiplier=0.3)
+        | dict(attention_multiplier=0.2, logits_scaling=3.0, num_local_experts=0)
+        | dict(shared_intermediate_size=80, layer_types=["full_attention"] * 2)
+        | dict(position_embedding_type="rope", mamba_n_heads=16),
+    ),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
@@ -205,6 +218,9 @@ def main():
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (
                 0 if p.ndim > 1 or "gemma" in name else 1
             )
+        for k, b in model.named_buffers():
+            if k.endswith(".expert_bias"):
+                b.copy_(torch.randn_like(b) * 0.2)
         ids = torch.randint(3, c.vocab_size, (N,))
         with tempfile.TemporaryDirectory() as d:
             model.save_pretrained(d + "/base")

@@ -118,13 +118,15 @@ static const struct {
 	{ "gemma3", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "rope.freq_base_swa", "rope_local_base_freq" },
 	{ "glm4moe", "expert_weights_scale", "routed_scaling_factor" },
+	{ "lfm2moe", "expert_weights_scale", "routed_scaling_factor" },
 };
 
 static bool is_read(const struct maker *m, const char *name)
 {
 	if (m->arch->experts && !strcmp(name, "expert_count"))
 		return true;
-	if (m->arch->experts >= GGUF_EXPERTS_GLM && !strcmp(name, "expert_shared_count"))
+	if ((m->arch->experts == GGUF_EXPERTS_GLM || m->arch->experts == GGUF_EXPERTS_ERNIE) &&
+	    !strcmp(name, "expert_shared_count"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
@@ -294,7 +296,8 @@ static int read_lfm2(const struct maker *m, int64_t *kv_p, struct err *e)
 			       m->g->path, kv->key, (long long)layers);
 	*kv_p = seen ? seen : *kv_p;
 	set_int(m, "conv_L_cache", conv);
-	json_object_set_new(m->o, "block_auto_adjust_ff_dim", json_false());
+	if (!m->arch->experts)
+		json_object_set_new(m->o, "block_auto_adjust_ff_dim", json_false());
 	return 0;
 }
 
@@ -345,21 +348,43 @@ static int read_qwen2moe(const struct maker *m, int64_t ffn, struct err *e)
 	return 0;
 }
 
+static int need_sigmoid(const struct maker *m, struct err *e)
+{
+	enum { SIGMOID = 2 };
+	int64_t how = SIGMOID;
+	TRY(read_integer(m, "expert_gating_func", false, 0, &how, e));
+	return how == 0 || how == SIGMOID
+		       ? 0
+		       : err_set(e, ERR_UNSUPPORTED,
+				 "%s: '%s.expert_gating_func' is %lld; only 2 (sigmoid) is "
+				 "supported",
+				 m->g->path, m->arch->name, (long long)how);
+}
+
+/* LFM2: which layers have no experts, and whether the others have a correction. */
+static int read_lfm2moe(const struct maker *m, struct err *e)
+{
+	int64_t dense = 0;
+	char name[64];
+	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(need_sigmoid(m, e));
+	snprintf(name, sizeof name, "blk.%lld.exp_probs_b.bias", (long long)dense);
+	set_int(m, "num_dense_layers", dense);
+	json_object_set_new(m->o, "use_expert_bias", json_boolean(find_tensor(m->g, name) != NULL));
+	json_object_set_new(m->o, "norm_topk_prob", json_true());
+	return 0;
+}
+
 /* GLM-4: what chooses and weighs experts, how many every token has, which layers have none. */
 static int read_glm4moe(const struct maker *m, struct err *e)
 {
-	enum { SIGMOID = 2 };
 	const struct gguf_kv *kv = find(m, "expert_weights_norm");
-	int64_t shared = 1, dense = 0, extra = 0, how = SIGMOID;
+	int64_t shared = 1, dense = 0, extra = 0;
 	json_t *norm = NULL;
 	TRY(read_integer(m, "expert_shared_count", false, 1, &shared, e));
 	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
 	TRY(read_integer(m, "nextn_predict_layers", false, 0, &extra, e));
-	TRY(read_integer(m, "expert_gating_func", false, 0, &how, e));
-	if (how != 0 && how != SIGMOID)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: '%s.expert_gating_func' is %lld; only 2 (sigmoid) is supported",
-			       m->g->path, m->arch->name, (long long)how);
+	TRY(need_sigmoid(m, e));
 	if (kv)
 		TRY(gguf_kv_one(m->g, kv, &norm, e));
 	json_object_set_new(m->o, "norm_topk_prob", json_boolean(json_is_true(norm)));
@@ -473,6 +498,8 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 		TRY(read_glm4moe(m, e));
 	else if (kind == GGUF_EXPERTS_ERNIE)
 		TRY(read_ernie(m, e));
+	else if (kind == GGUF_EXPERTS_LFM2)
+		TRY(read_lfm2moe(m, e));
 	else
 		*ffn_p = width;
 	return 0;

@@ -169,8 +169,10 @@ static int put_rope(const struct gguf_maker *m, int64_t positions, struct err *e
 static int put_kv_heads(const struct gguf_maker *m, int64_t kv, struct err *e)
 {
 	const int64_t layers = m->s->layers;
+	char key[64];
+	snprintf(key, sizeof key, "%s.attention.head_count_kv", m->s->arch->name);
 	if (m->p)
-		pairs_array(m->p, "lfm2.attention.head_count_kv", GGUF_I32, (uint64_t)layers);
+		pairs_array(m->p, key, GGUF_I32, (uint64_t)layers);
 	for (int64_t i = 0; i < layers; i++) {
 		const int conv = lfm2_is_conv(m->c, m->where, layers, i, e);
 		const int32_t n = conv ? 0 : (int32_t)kv;
@@ -188,7 +190,10 @@ static int make(const struct gguf_maker *m, struct err *e)
 	double eps = s->arch->eps > 0 ? s->arch->eps : 1e-6;
 	const bool lfm2 = s->arch->norms == GGUF_NORMS_LFM2;
 	TRY(json_need_int(m->c, m->where, "hidden_size", 1, INT32_MAX, &hidden, e));
-	if (lfm2)
+	if (s->arch->one_up)
+		TRY(json_need_int(m->c, m->where, "shared_intermediate_size", 1, INT32_MAX, &ffn,
+				  e));
+	else if (lfm2 && !s->arch->experts)
 		TRY(lfm2_width(m->c, m->where, &ffn, e));
 	else
 		TRY((s->arch->no_mlp ? json_opt_int : json_need_int)(

@@ -56,6 +56,12 @@ static const struct gguf_arch arch[] = {
 	  .model_type = "granite",
 	  .architecture = "GraniteForCausalLM",
 	  .permuted = true },
+	/* Granite 4, whose layers all have attention and no experts */
+	{ .name = "granite",
+	  .model_type = "granitemoehybrid",
+	  .architecture = "GraniteMoeHybridForCausalLM",
+	  .permuted = true,
+	  .one_up = true },
 	{ .name = "smollm3",
 	  .model_type = "smollm3",
 	  .architecture = "SmolLM3ForCausalLM",
@@ -154,6 +160,15 @@ static const struct gguf_arch arch[] = {
 	  .eps = 1e-5,
 	  .theta = 1e6,
 	  .tied = true },
+	{ .name = "lfm2moe",
+	  .model_type = "lfm2_moe",
+	  .architecture = "Lfm2MoeForCausalLM",
+	  .norms = GGUF_NORMS_LFM2,
+	  .experts = GGUF_EXPERTS_LFM2,
+	  .whole = true,
+	  .eps = 1e-5,
+	  .theta = 1e6,
+	  .tied = true },
 	{ .name = "qwen35",
 	  .model_type = "qwen3_5_text",
 	  .architecture = "Qwen3_5ForCausalLM",
@@ -198,6 +213,8 @@ enum {
 	LINEAR = 128, /* attention beside the MLP */
 	GATED = 256,  /* where a router has its correction: GLM, ERNIE */
 	STATICS = 512,
+	ONE = 1024,     /* gate and up as one in Hugging Face alone: Granite 4 */
+	FORWARD = 2048, /* experts as LFM2 names them */
 	EITHER = ~0
 };
 
@@ -247,6 +264,14 @@ static const struct {
 	{ "blk.%.ffn_gate", "model.layers.%.feed_forward.w1", LFM, EITHER },
 	{ "blk.%.ffn_up", "model.layers.%.feed_forward.w3", LFM, EITHER },
 	{ "blk.%.ffn_down", "model.layers.%.feed_forward.w2", LFM, EITHER },
+	{ "blk.%.ffn_gate", "model.layers.%.shared_mlp.input_linear", ALL, ONE },
+	{ "blk.%.ffn_up", "model.layers.%.shared_mlp.input_linear", ALL, ONE },
+	{ "blk.%.ffn_down", "model.layers.%.shared_mlp.output_linear", ALL, ONE },
+	{ correction, "model.layers.%.feed_forward.expert_bias", LFM, FORWARD },
+	{ "blk.%.ffn_gate_inp", "model.layers.%.feed_forward.gate", LFM, FORWARD },
+	{ "blk.%.ffn_gate_exps", "model.layers.%.feed_forward.experts.*.w1", LFM, FORWARD },
+	{ "blk.%.ffn_up_exps", "model.layers.%.feed_forward.experts.*.w3", LFM, FORWARD },
+	{ "blk.%.ffn_down_exps", "model.layers.%.feed_forward.experts.*.w2", LFM, FORWARD },
 	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
 	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, GATED },
 	{ correction, "model.layers.%.mlp.moe_statics.e_score_correction_bias", ALL, STATICS },
@@ -287,9 +312,11 @@ static bool holds(const struct gguf_arch *a, size_t i)
 				  [GGUF_EXPERTS_OSS] = OSS,
 				  [GGUF_EXPERTS_QWEN2] = EXPERTS | SHARED,
 				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS | GATED,
-				  [GGUF_EXPERTS_ERNIE] = EXPERTS | SHARES | PARTS | STATICS };
+				  [GGUF_EXPERTS_ERNIE] = EXPERTS | SHARES | PARTS | STATICS,
+				  [GGUF_EXPERTS_LFM2] = FORWARD };
 	const int up = (a->experts    ? of[a->experts]
 			: a->fused_up ? WHOLE
+			: a->one_up   ? ONE
 				      : PARTS) |
 		       (a->linear ? LINEAR : 0);
 	return (names[i].norms & 1 << a->norms) && (names[i].up & up);
@@ -399,13 +426,15 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *ou
 	return false;
 }
 
-bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *out,
-		       int64_t *layer_p, int64_t *expert_p)
+/* Row `nth` of those with this name in Hugging Face. */
+static bool from_hf(const struct gguf_arch *a, const char *name, int nth, struct buf *out,
+		    int64_t *layer_p, int64_t *expert_p)
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *bare = bare_end(i);
-		if (holds(a, i) && match(name, names[i].hf, &m) && (bare != NULL) == !*m.tail) {
+		if (holds(a, i) && match(name, names[i].hf, &m) && (bare != NULL) == !*m.tail &&
+		    nth-- == 0) {
 			m.tail = bare ? bare : m.tail;
 			expand_pattern(names[i].gguf, &m, out);
 			*layer_p = m.layer;
@@ -414,6 +443,18 @@ bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *
 		}
 	}
 	return false;
+}
+
+bool gguf_name_from_hf(const struct gguf_arch *a, const char *name, struct buf *out,
+		       int64_t *layer_p, int64_t *expert_p)
+{
+	return from_hf(a, name, 0, out, layer_p, expert_p);
+}
+
+bool gguf_name_of_up(const struct gguf_arch *a, const char *name, struct buf *out)
+{
+	int64_t layer, expert;
+	return from_hf(a, name, 1, out, &layer, &expert);
 }
 
 void gguf_expert_name(const char *starred, int64_t expert, struct buf *out)

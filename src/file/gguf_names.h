@@ -27,7 +27,8 @@ enum gguf_experts {
 	GGUF_EXPERTS_OSS,
 	GGUF_EXPERTS_QWEN2, /* as MLP, and one that every token has */
 	GGUF_EXPERTS_GLM,   /* the same, and layers without experts */
-	GGUF_EXPERTS_ERNIE  /* as GLM under other keys */
+	GGUF_EXPERTS_ERNIE, /* as GLM under other keys */
+	GGUF_EXPERTS_LFM2   /* none that every token has; names of its own */
 };
 
 /* GGUF_LINEAR_MOST: of heads of linear attention and their widths. */
@@ -43,6 +44,7 @@ struct gguf_arch {
 	 * family alone. */
 	bool whole;
 	bool fused_up;  /* ffn_up is gate and up */
+	bool one_up;    /* gate and up are one matrix in Hugging Face, and two in the file */
 	bool plus_one;  /* the weights of norms are stored plus one */
 	bool partial;   /* part of a head may rotate */
 	bool with_bias; /* attention_bias is said by the tensors */
@@ -76,6 +78,8 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *gguf_name, struct bu
 		     int64_t *layer_p);
 bool gguf_name_from_hf(const struct gguf_arch *a, const char *hf_name, struct buf *out,
 		       int64_t *layer_p, int64_t *expert_p);
+/* Where the tensor is two in a GGUF, gate and up: the name of the second. */
+bool gguf_name_of_up(const struct gguf_arch *a, const char *hf_name, struct buf *out);
 /* The name of one expert's tensor. */
 void gguf_expert_name(const char *starred, int64_t expert, struct buf *out);
 

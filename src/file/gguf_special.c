@@ -78,6 +78,7 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 		int64_t width = m->s->arch->linear           ? 512
 				: kind == GGUF_EXPERTS_MLP   ? 768
 				: kind == GGUF_EXPERTS_ERNIE ? 1536
+				: kind == GGUF_EXPERTS_LFM2  ? 1792
 							     : 1408;
 		TRY(json_opt_int(m->c, m->where, wide, 1, INT32_MAX, &width, e));
 		maker_u32(m, "expert_feed_forward_length", width);
@@ -263,6 +264,26 @@ static int special_smollm3(const struct gguf_maker *m, struct err *e)
 	return special_qwen(m, e);
 }
 
+/* Granite 4 without Mamba layers and experts is written as Granite 3, which always rotates. */
+static int check_granite4(const struct gguf_maker *m, struct err *e)
+{
+	const char *positions = "", *type;
+	int64_t experts = 8;
+	const json_t *types = json_object_get(m->c, "layer_types");
+	TRY(json_opt_int(m->c, m->where, "num_local_experts", 0, 1 << 20, &experts, e));
+	TRY(json_opt_str(m->c, m->where, "position_embedding_type", &positions, e));
+	if (experts)
+		return no_place(m, "num_local_experts", e);
+	if (strcmp(positions, "rope") != 0)
+		return no_place(m, "position_embedding_type", e);
+	for (size_t i = 0; i < json_array_size(types); i++) {
+		type = json_string_value(json_array_get(types, i));
+		if (!type || !strstr(type, "attention") || !strncmp(type, "linear", 6))
+			return no_place(m, "layer_types", e);
+	}
+	return 0;
+}
+
 static int special_granite(const struct gguf_maker *m, struct err *e)
 {
 	static const char *const row[][2] = { { "embedding_multiplier", "embedding_scale" },
@@ -274,7 +295,7 @@ static int special_granite(const struct gguf_maker *m, struct err *e)
 		TRY(json_opt_num(m->c, m->where, row[i][0], 1e-9, 1e9, &v, e));
 		maker_f32(m, row[i][1], v);
 	}
-	return 0;
+	return m->s->arch->one_up ? check_granite4(m, e) : 0;
 }
 
 /* Layers with a window rotate by frequencies of the same base, which are not scaled. */
@@ -466,6 +487,24 @@ static int special_lfm2(const struct gguf_maker *m, struct err *e)
 	return refuse(m, "conv_bias", e);
 }
 
+/* llama.cpp always divides weights by their sum, and multiplies them by nothing. */
+static int special_lfm2moe(const struct gguf_maker *m, struct err *e)
+{
+	enum { SIGMOID = 2 };
+	int64_t dense = 2;
+	double scale = 1;
+	TRY(special_lfm2(m, e));
+	TRY(json_opt_int(m->c, m->where, "num_dense_layers", 0, m->s->layers, &dense, e));
+	TRY(json_opt_num(m->c, m->where, "routed_scaling_factor", 1e-6, 1e6, &scale, e));
+	if (scale != 1)
+		return no_place(m, "routed_scaling_factor", e);
+	TRY(put_experts(m, "moe_intermediate_size", 32, 4, e));
+	maker_u32(m, "leading_dense_block_count", dense);
+	maker_u32(m, "expert_gating_func", SIGMOID);
+	maker_f32(m, "expert_weights_scale", scale);
+	return 0;
+}
+
 int gguf_special(const struct gguf_maker *m, struct err *e)
 {
 	static const struct {
@@ -494,6 +533,7 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		{ "qwen35moe", special_qwen35moe },
 		{ "ernie4_5-moe", special_ernie_moe },
 		{ "lfm2", special_lfm2 },
+		{ "lfm2moe", special_lfm2moe },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

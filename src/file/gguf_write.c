@@ -33,6 +33,7 @@ struct plan_tensor {
 	const char *starred; /* their name in Hugging Face with a star for the number */
 	bool vector;         /* the only row of a matrix */
 	int64_t split;       /* a vector, as rows of so many numbers; 0: as it is */
+	int64_t first, rows; /* of t: its rows from `first` on */
 	int type;
 	uint64_t count, bytes;
 	size_t index;
@@ -163,6 +164,22 @@ static int plan_experts(struct writer *w, struct plan_tensor *p, struct err *e)
 	return p->starred ? rc : err_nomem(e, 128, "a name");
 }
 
+/* Gate and up as one matrix: its first half is planned, the second half gets a tensor too. */
+static int plan_halves(struct writer *w, struct plan_tensor *p, struct err *e)
+{
+	struct buf b = BUF_INIT;
+	if (!gguf_name_of_up(w->shape.arch, p->t->name, &b))
+		return 0;
+	struct plan_tensor *up = &w->t[w->n++];
+	p->rows /= 2;
+	p->count /= 2;
+	*up = *p;
+	up->first = p->rows;
+	up->name = b.failed ? NULL : arena_strdup(&w->mem, b.p);
+	buf_release(&b);
+	return up->name ? 0 : err_nomem(e, 64, "a name");
+}
+
 static int plan_tensor(struct writer *w, const struct model_tensor *t, struct err *e)
 {
 	struct plan_tensor *p = &w->t[w->n];
@@ -191,6 +208,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	if (!p->name)
 		return err_nomem(e, 64, "a name");
 	p->t = t;
+	p->rows = t->shape[0];
 	if (!expert)
 		TRY(plan_experts(w, p, e));
 	p->count = t->count * (uint64_t)(p->experts ? p->experts : 1);
@@ -204,7 +222,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 			   ? w->shape.head.conv
 			   : 0;
 	w->n++;
-	return 0;
+	return w->shape.arch->one_up ? plan_halves(w, p, e) : 0;
 }
 
 static int by_place(const void *a, const void *b)
@@ -218,9 +236,10 @@ static int by_place(const void *a, const void *b)
 static int plan_tensors(struct writer *w, struct err *e)
 {
 	size_t n = model_file_count(w->base);
-	w->t = arena_alloc(&w->mem, (n + 2) * sizeof *w->t);
+	const size_t most = (w->shape.arch->one_up ? 2 * n : n) + 2;
+	w->t = arena_alloc(&w->mem, most * sizeof *w->t);
 	if (!w->t)
-		return err_nomem(e, (n + 2) * sizeof *w->t, "a table of tensors");
+		return err_nomem(e, most * sizeof *w->t, "a table of tensors");
 	for (size_t i = 0; i < n; i++)
 		TRY(plan_tensor(w, model_file_tensor(w->base, i), e));
 	for (int i = 0; i < w->shape.nfactors; i++)
@@ -254,7 +273,7 @@ static uint32_t dimensions(const struct plan_tensor *p, uint64_t dim[3])
 		dim[n++] = p->count;
 	} else {
 		for (int d = p->t->ndim; d-- > 0;)
-			dim[n++] = (uint64_t)p->t->shape[d];
+			dim[n++] = (uint64_t)(d ? p->t->shape[d] : p->rows);
 	}
 	if (p->experts)
 		dim[n++] = (uint64_t)p->experts;
@@ -344,13 +363,17 @@ static int put_numbers(struct writer *w, const struct plan_tensor *p, const floa
 	return write_bytes(w, w->bytes.p, size, e);
 }
 
+static int64_t row_of(const struct plan_tensor *p)
+{
+	return (int64_t)(p->t->count / (uint64_t)p->t->shape[0]);
+}
+
 /* Rows that are read at once and written in the order of the file: whole heads where rows are
  * interleaved, at most one block where blocks are dealt out. */
 static int64_t rows_at_once(const struct plan_tensor *p, int64_t from)
 {
 	const struct gguf_layout *l = &p->layout;
-	const int64_t rows = p->t->shape[0], row = (int64_t)(p->t->count / (uint64_t)rows),
-		      unit = l->rotary ? l->rotary : 1;
+	const int64_t rows = p->rows, row = row_of(p), unit = l->rotary ? l->rotary : 1;
 	int64_t n = (int64_t)CHUNK / row / unit * unit;
 	n = n < unit ? unit : n;
 	const int64_t run = l->rotary ? rows - from : gguf_layout_run(l, from, rows);
@@ -363,7 +386,7 @@ static int write_rows(struct writer *w, const struct plan_tensor *p, const char 
 		      struct err *e)
 {
 	const struct gguf_layout *l = &p->layout;
-	const int64_t rows = p->t->shape[0], row = (int64_t)(p->t->count / (uint64_t)rows);
+	const int64_t rows = p->rows, row = row_of(p);
 	for (int64_t r = 0, n; r < rows; r += n) {
 		n = rows_at_once(p, r);
 		const uint64_t count = (uint64_t)(n * row);
@@ -371,7 +394,8 @@ static int write_rows(struct writer *w, const struct plan_tensor *p, const char 
 		buf_reserve(&w->rows, count * 4 * (gguf_layout_moves(l) ? 2 : 1));
 		TRY(buf_ok(&w->rows, e));
 		float *x = (float *)w->rows.p, *y = x + count;
-		TRY(w->source(w->ctx, name, l->rotary ? r : hf_row_of_gguf(l, r), n, x, e));
+		TRY(w->source(w->ctx, name, p->first + (l->rotary ? r : hf_row_of_gguf(l, r)), n, x,
+			      e));
 		gguf_numbers_of_hf(l, x, count);
 		for (int64_t i = 0; l->rotary && i < n; i++)
 			memcpy(y + i * row, x + hf_row_of_gguf(l, i) * row, (size_t)row * 4);
@@ -471,23 +495,40 @@ static struct half *half_of(struct writer *w, struct half *half, size_t *n_p, co
 	return &half[(*n_p)++];
 }
 
-/* The halves of one pair, whose module is called `name` in the file. */
+/* The halves of one pair, whose module is called `name` in the file, for `rows` rows from `first`
+ * on of what it makes. */
 static int add_halves(struct writer *w, const struct peft_pair *p, const char *name, int64_t x,
-		      struct half *half, size_t *n_p, struct err *e)
+		      int64_t first, int64_t rows, struct half *half, size_t *n_p, struct err *e)
 {
 	struct gguf_layout l;
 	TRY(gguf_layout_of(w->shape.arch, &w->shape.head, p->module, p->out, p->in,
 			   model_file_path(w->base), &l, e));
 	struct half *a = half_of(w, half, n_p, name, 'a', p->r, p->in, x >= 0);
-	struct half *b = half_of(w, half, n_p, name, 'b', p->out, p->r, x >= 0);
+	struct half *b = half_of(w, half, n_p, name, 'b', rows, p->r, x >= 0);
 	if (!a || !b)
 		return err_set(e, ERR_INPUT, "the adapter's '%s' has another shape than before",
 			       p->module);
 	a->v[x < 0 ? 0 : x] = p->a;
-	b->v[x < 0 ? 0 : x] = p->b;
+	b->v[x < 0 ? 0 : x] = p->b + first * p->r;
 	a->layout = (struct gguf_layout){ .columns = l.columns };
 	b->layout = (struct gguf_layout){ .rotary = l.rotary, .rows = l.rows };
 	return 0;
+}
+
+/* `full`: the name of its weight in Hugging Face. */
+static int add_pair(struct writer *w, const struct peft_pair *p, const char *full, const char *name,
+		    int64_t x, struct half *half, size_t *n_p, struct err *e)
+{
+	struct buf up = BUF_INIT;
+	if (!w->shape.arch->one_up || !gguf_name_of_up(w->shape.arch, full, &up))
+		return add_halves(w, p, name, x, 0, p->out, half, n_p, e);
+	const int64_t rows = p->out / 2;
+	int rc = up.failed ? err_nomem(e, 64, "a name")
+			   : add_halves(w, p, name, x, 0, rows, half, n_p, e);
+	if (rc >= 0)
+		rc = add_halves(w, p, up.p, x, rows, rows, half, n_p, e);
+	buf_release(&up);
+	return rc;
 }
 
 static int list_halves(struct writer *w, const struct peft_adapter *ad, struct half *half,
@@ -501,7 +542,7 @@ static int list_halves(struct writer *w, const struct peft_adapter *ad, struct h
 		buf_addf(&full, "%s.weight", p->module);
 		if (!full.failed && gguf_name_from_hf(w->shape.arch, full.p, &name, &layer, &x) &&
 		    !name.failed && layer < w->shape.layers && x < w->shape.experts && name.n < 64)
-			rc = add_halves(w, p, name.p, x, half, n_p, e);
+			rc = add_pair(w, p, full.p, name.p, x, half, n_p, e);
 		else
 			rc = err_set(e, ERR_UNSUPPORTED,
 				     "the adapter's '%s' has no place in a GGUF of this family",
@@ -585,7 +626,7 @@ int gguf_write_adapter(const char *path, struct model_file *base, const struct p
 	struct writer w = { .base = base, .pairs = { BUF_INIT, 0 } };
 	struct buf head = BUF_INIT;
 	size_t n = 0;
-	struct half *half = mem_array(2 * ad->npair + 1, sizeof *half);
+	struct half *half = mem_array(4 * ad->npair + 1, sizeof *half);
 	int rc = half ? check_adapter(ad, e)
 		      : err_nomem(e, ad->npair * sizeof *half, "the adapter's tensors");
 	if (rc >= 0)

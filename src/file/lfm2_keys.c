@@ -54,3 +54,15 @@ int lfm2_is_conv(const json_t *j, const char *where, int64_t layers, int64_t i, 
 			return 0;
 	return json_is_array(full);
 }
+
+int lfm2_read_layers(const json_t *j, const char *where, int64_t layers, uint8_t *conv,
+		     int64_t *count_p, struct err *e)
+{
+	for (int64_t i = 0; i < layers; i++) {
+		const int is = lfm2_is_conv(j, where, layers, i, e);
+		TRY(is);
+		conv[i] = is > 0;
+		*count_p += is;
+	}
+	return 0;
+}

@@ -15,5 +15,8 @@ int lfm2_width(const json_t *j, const char *where, int64_t *width_p, struct err 
 /* Whether layer `i` of `layers` has a short convolution: by `layer_types`, else attention is in the
  * layers of `full_attn_idxs`, else in all. */
 int lfm2_is_conv(const json_t *j, const char *where, int64_t layers, int64_t i, struct err *e);
+/* That of all layers, and how many have one, added to *count_p. */
+int lfm2_read_layers(const json_t *j, const char *where, int64_t layers, uint8_t *conv,
+		     int64_t *count_p, struct err *e);
 
 #endif

@@ -242,7 +242,7 @@ static int gate_up(struct tape *t, const struct layer *l, const struct layer_con
 	struct dmem *out = t->out;
 	t->out = NULL;
 	if (m->fused_gate_up) {
-		TRY(block_linear(t, l, c, LIN_GATE_UP, x, NULL, &all, e));
+		TRY(block_linear(t, l, c, linear_as(m, LIN_GATE_UP), x, NULL, &all, e));
 	} else if (block_joins(l, which, 2)) {
 		TRY(joined(t, l, c, which, 2, x, &all, e));
 	} else {
@@ -265,7 +265,7 @@ int block_mlp(struct tape *t, const struct layer *l, const struct layer_context 
 	const struct model_config *m = &c->stage->cfg;
 	const enum linear out = linear_as(m, LIN_DOWN);
 	const bool fused = m->fused_gate_up, apart = t->record && t->mem != t->scratch,
-		   in = fused ? reads_input(l, c, LIN_GATE_UP)
+		   in = fused ? reads_input(l, c, linear_as(m, LIN_GATE_UP))
 			      : reads_input(l, c, linear_as(m, LIN_GATE)) ||
 					reads_input(l, c, linear_as(m, LIN_UP)),
 		   down = reads_input(l, c, out);

@@ -194,20 +194,58 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 	int at = snprintf(name, sizeof name, "model.layers.%lld.", (long long)index);
 	char *rest = name + at;
 	size_t room = sizeof name - (size_t)at;
-	static const enum linear order[] = {
-		LIN_CONV_IN,    LIN_CONV_OUT,    LIN_DELTA_QKV,     LIN_DELTA_Z,
-		LIN_DELTA_B,    LIN_DELTA_A,     LIN_DELTA_QKVZ,    LIN_DELTA_BA,
-		LIN_DELTA_OUT,  LIN_QKV,         LIN_Q_A,           LIN_Q_B,
-		LIN_Q,          LIN_KV_A,        LIN_KV_B,          LIN_K,
-		LIN_V,          LIN_O,           LIN_ATTN_OUT,      LIN_GATE_UP,
-		LIN_GATE,       LIN_UP,          LIN_DOWN,          LIN_FF_GATE,
-		LIN_FF_UP,      LIN_FF_DOWN,     LIN_ROUTER,        LIN_EXPERT_GATE,
-		LIN_EXPERT_UP,  LIN_EXPERT_DOWN, LIN_SPARSE_ROUTER, LIN_SPARSE_W1,
-		LIN_SPARSE_W3,  LIN_SPARSE_W2,   LIN_OSS_ROUTER,    LIN_SIDE_ROUTER,
-		LIN_SIDE_GATE,  LIN_SIDE_UP,     LIN_SIDE_DOWN,     LIN_SHARED_GATE,
-		LIN_SHARED_UP,  LIN_SHARED_DOWN, LIN_SHARED_SCORE,  LIN_SHARED_GATES,
-		LIN_SHARED_UPS, LIN_SHARED_DOWNS
-	};
+	static const enum linear order[] = { LIN_CONV_IN,
+					     LIN_CONV_OUT,
+					     LIN_DELTA_QKV,
+					     LIN_DELTA_Z,
+					     LIN_DELTA_B,
+					     LIN_DELTA_A,
+					     LIN_DELTA_QKVZ,
+					     LIN_DELTA_BA,
+					     LIN_DELTA_OUT,
+					     LIN_QKV,
+					     LIN_Q_A,
+					     LIN_Q_B,
+					     LIN_Q,
+					     LIN_KV_A,
+					     LIN_KV_B,
+					     LIN_K,
+					     LIN_V,
+					     LIN_O,
+					     LIN_ATTN_OUT,
+					     LIN_GATE_UP,
+					     LIN_GATE,
+					     LIN_UP,
+					     LIN_DOWN,
+					     LIN_ONE_IN,
+					     LIN_ONE_OUT,
+					     LIN_FF_GATE,
+					     LIN_FF_UP,
+					     LIN_FF_DOWN,
+					     LIN_FF_ROUTER,
+					     LIN_FF_EXPERT_GATE,
+					     LIN_FF_EXPERT_UP,
+					     LIN_FF_EXPERT_DOWN,
+					     LIN_ROUTER,
+					     LIN_EXPERT_GATE,
+					     LIN_EXPERT_UP,
+					     LIN_EXPERT_DOWN,
+					     LIN_SPARSE_ROUTER,
+					     LIN_SPARSE_W1,
+					     LIN_SPARSE_W3,
+					     LIN_SPARSE_W2,
+					     LIN_OSS_ROUTER,
+					     LIN_SIDE_ROUTER,
+					     LIN_SIDE_GATE,
+					     LIN_SIDE_UP,
+					     LIN_SIDE_DOWN,
+					     LIN_SHARED_GATE,
+					     LIN_SHARED_UP,
+					     LIN_SHARED_DOWN,
+					     LIN_SHARED_SCORE,
+					     LIN_SHARED_GATES,
+					     LIN_SHARED_UPS,
+					     LIN_SHARED_DOWNS };
 	TRY(add_norm(b, index, NORM_ATTN_IN, l, e));
 	for (size_t k = 0; k < ARRAY_LEN(order); k++) {
 		const enum linear i = order[k];
@@ -234,7 +272,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 		if (i == LIN_DELTA_A || i == LIN_DELTA_BA || i == LIN_CONV_IN)
 			TRY(add_delta(b, index, l, e));
 		/* no gradient ever reaches it, so that no optimizer moves it */
-		if (correction_name(c) && i == LIN_ROUTER) {
+		if (correction_name(c) && (i == LIN_ROUTER || i == LIN_FF_ROUTER)) {
 			snprintf(rest, room, "%s", correction_name(c));
 			TRY(stage_param_add(b, (int)index, name, 1, &c->experts, false,
 					    &l->correction, e));

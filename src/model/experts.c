@@ -46,6 +46,7 @@ static const enum linear modules[][4] = {
 	[EXPERTS_SPARSE] = { LIN_SPARSE_ROUTER, LIN_SPARSE_W1, LIN_SPARSE_W3, LIN_SPARSE_W2 },
 	[EXPERTS_OSS] = { LIN_OSS_ROUTER, LIN_EXPERT_GATE, LIN_EXPERT_UP, LIN_EXPERT_DOWN },
 	[EXPERTS_SIDE] = { LIN_SIDE_ROUTER, LIN_SIDE_GATE, LIN_SIDE_UP, LIN_SIDE_DOWN },
+	[EXPERTS_FF] = { LIN_FF_ROUTER, LIN_FF_EXPERT_GATE, LIN_FF_EXPERT_UP, LIN_FF_EXPERT_DOWN },
 };
 
 /* The MLP beside the experts, and of h (N,C) what these and the router read (N,C). */

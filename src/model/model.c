@@ -76,6 +76,12 @@ static const char *const linear_names[LIN_COUNT] = {
 	"w1",
 	"w3",
 	"w2",
+	"input_linear",
+	"output_linear",
+	"gate",
+	"w1",
+	"w3",
+	"w2",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -122,7 +128,13 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.out_proj",
 						     "feed_forward.w1",
 						     "feed_forward.w3",
-						     "feed_forward.w2" };
+						     "feed_forward.w2",
+						     "shared_mlp.input_linear",
+						     "shared_mlp.output_linear",
+						     "feed_forward.gate",
+						     "feed_forward.experts.*.w1",
+						     "feed_forward.experts.*.w3",
+						     "feed_forward.experts.*.w2" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -135,6 +147,8 @@ static bool is_delta(enum linear l)
 
 enum linear linear_as(const struct model_config *c, enum linear l)
 {
+	if (c->one_mlp)
+		return l == LIN_GATE_UP ? LIN_ONE_IN : l == LIN_DOWN ? LIN_ONE_OUT : l;
 	return !c->lfm2        ? l
 	       : l == LIN_O    ? LIN_ATTN_OUT
 	       : l == LIN_GATE ? LIN_FF_GATE
@@ -150,15 +164,17 @@ enum linear layer_out(const struct model_config *c, int64_t layer)
 
 static bool lfm2_has(const struct model_config *c, enum linear l)
 {
-	return l <= LIN_V || l >= LIN_ATTN_OUT ||
-	       (is_delta(l) && l > LIN_DELTA_BA && c->delta_layers);
+	return l <= LIN_V || l == LIN_ATTN_OUT         ? true
+	       : l >= LIN_FF_GATE && l <= LIN_FF_DOWN  ? !c->experts || c->dense_layers
+	       : l == LIN_CONV_IN || l == LIN_CONV_OUT ? c->delta_layers > 0
+						       : l >= LIN_FF_ROUTER && c->experts;
 }
 
 bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	const bool dense = !c->experts || c->dense_layers || c->beside;
 	return c->lfm2                        ? lfm2_has(c, l)
-	       : l >= LIN_CONV_IN             ? false
+	       : l >= LIN_CONV_IN             ? c->one_mlp && l >= LIN_ONE_IN && l <= LIN_ONE_OUT
 	       : l <= LIN_V && c->latent.kv   ? l == LIN_Q && !c->latent.q
 	       : l <= LIN_V                   ? !c->fused_qkv
 	       : l >= LIN_SIDE_ROUTER         ? c->experts && c->expert_names == EXPERTS_SIDE
@@ -167,8 +183,8 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 	       : l == LIN_QKV                 ? c->fused_qkv
 	       : l == LIN_O                   ? true
 	       : l == LIN_GATE || l == LIN_UP ? !c->fused_gate_up && dense
-	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense
-	       : l == LIN_DOWN                ? dense
+	       : l == LIN_GATE_UP             ? c->fused_gate_up && dense && !c->one_mlp
+	       : l == LIN_DOWN                ? dense && !c->one_mlp
 	       : l == LIN_DELTA_OUT           ? c->delta_layers > 0
 	       : is_delta(l)           ? c->delta_layers && c->delta_joined == (l > LIN_DELTA_OUT)
 	       : !c->experts           ? false
@@ -186,7 +202,7 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 static bool is_mlp(enum linear l)
 {
 	return l == LIN_GATE || l == LIN_UP || l == LIN_DOWN || l == LIN_GATE_UP ||
-	       l >= LIN_FF_GATE;
+	       (l >= LIN_FF_GATE && l <= LIN_ONE_OUT);
 }
 
 /* Whether `l` is part of attention, and not of linear attention. */
@@ -198,7 +214,7 @@ static bool is_attention(enum linear l)
 bool linear_is_router(enum linear l)
 {
 	return l == LIN_ROUTER || l == LIN_SPARSE_ROUTER || l == LIN_OSS_ROUTER ||
-	       l == LIN_SHARED_SCORE || l == LIN_SIDE_ROUTER;
+	       l == LIN_SHARED_SCORE || l == LIN_SIDE_ROUTER || l == LIN_FF_ROUTER;
 }
 
 bool linear_is_expert(enum linear l) { return strchr(linear_paths[l], '*') != NULL; }
@@ -341,7 +357,13 @@ void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int
 					     { c->hidden, out },
 					     { mlp, c->hidden },
 					     { mlp, c->hidden },
-					     { c->hidden, mlp } };
+					     { c->hidden, mlp },
+					     { 2 * mlp, c->hidden },
+					     { c->hidden, mlp },
+					     { c->experts, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->intermediate, c->hidden },
+					     { c->hidden, c->intermediate } };
 	dim[0] = dim[1] = 0;
 	if (layer_has_linear(c, layer, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -410,14 +432,20 @@ const char *correction_name(const struct model_config *c)
 {
 	return c->correction == CORRECTION_GATE      ? "mlp.gate" MODEL_CORRECTION
 	       : c->correction == CORRECTION_STATICS ? "mlp.moe_statics" MODEL_CORRECTION
+	       : c->correction == CORRECTION_FF      ? "feed_forward" MODEL_FF_CORRECTION
 						     : NULL;
+}
+
+bool name_is_correction(const char *name)
+{
+	return strstr(name, MODEL_CORRECTION) || strstr(name, MODEL_FF_CORRECTION);
 }
 
 int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape)
 {
 	const char *conv = delta_param_name(c, DELTA_CONV);
 	const size_t len = strlen(name), tail = strlen(conv);
-	if (c->correction == CORRECTION_STATICS && ndim == 1 && strstr(name, MODEL_CORRECTION)) {
+	if (c->correction == CORRECTION_STATICS && ndim == 1 && name_is_correction(name)) {
 		shape[1] = shape[0];
 		shape[0] = 1;
 		return 2;

@@ -19,8 +19,9 @@
 
 struct err;
 
-/* Behind it, in every family, the name of the correction of a router's choice. */
+/* The end of the name of the correction of a router's choice, and of LFM2's. */
 #define MODEL_CORRECTION ".e_score_correction_bias"
+#define MODEL_FF_CORRECTION ".expert_bias"
 /* The number that a layer's output is multiplied by, behind "model.layers.3.". */
 #define MODEL_LAYER_SCALAR "layer_scalar"
 
@@ -76,16 +77,23 @@ enum linear {
 	LIN_FF_GATE,
 	LIN_FF_UP,
 	LIN_FF_DOWN,
+	LIN_ONE_IN, /* of an MLP, as Granite 4 names them: gate and up as one, and down */
+	LIN_ONE_OUT,
+	LIN_FF_ROUTER, /* as LFM2 with experts names them */
+	LIN_FF_EXPERT_GATE,
+	LIN_FF_EXPERT_UP,
+	LIN_FF_EXPERT_DOWN,
 	LIN_COUNT
 };
 
 /* The names of a router and experts, as Qwen 2 and 3 have them, as Mixtral, as gpt-oss, whose
- * experts are named as Qwen's here (file/model_file.h), or as Gemma 4. */
-enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS, EXPERTS_SIDE };
+ * experts are named as Qwen's here (file/model_file.h), as Gemma 4 or as LFM2. */
+enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS, EXPERTS_SIDE, EXPERTS_FF };
 
 /* Where a router has a vector that is added to what experts are chosen by, not to their weights,
- * and that has no gradient: nowhere, as GLM-4.5 names it, or as ERNIE 4.5, a matrix of one row. */
-enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS };
+ * and that has no gradient: nowhere, as GLM-4.5 names it, as ERNIE 4.5, a matrix of one row, or as
+ * LFM2. */
+enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS, CORRECTION_FF };
 
 /* Before attention and MLP (Llama, LFM2), behind both (OLMo 2), or both before and behind under the
  * names of Gemma 2 or of GLM-4. */
@@ -126,6 +134,7 @@ struct model_config {
 	bool gelu;        /* of the gate, by tanh; else SiLU */
 	/* q, k and v are one matrix; gate and up are */
 	bool fused_qkv, fused_gate_up;
+	bool one_mlp; /* the names of Granite 4 for an MLP with gate and up as one */
 	/* Factors on embeddings, on what a block adds to the residual stream, on scores and on
 	 * logits; 0: 1, for scores 1/sqrt(D). */
 	double embed_scale, residual_scale, attn_scale, logit_scale;
@@ -305,6 +314,7 @@ const char *router_param_name(enum router_param p);
 int64_t router_param_count(const struct model_config *c, enum router_param p);
 /* The name of a router's correction behind "model.layers.3."; NULL: it has none. */
 const char *correction_name(const struct model_config *c);
+bool name_is_correction(const char *name);
 /* A tensor's dimensions here, which it changes to those that files have, and their number there.
  * Weights of a convolution by channel are a vector here, and [channels, 1, delta_conv] there. */
 int model_file_shape(const struct model_config *c, const char *name, int ndim, int64_t *shape);

@@ -56,13 +56,7 @@ static int read_lfm2(const json_t *j, const char *where, struct model_config *c,
 	TRY(json_opt_int(j, where, "conv_L_cache", 2, 16, &c->delta_conv, e));
 	TRY(check_same(j, where, c, e));
 	TRY(lfm2_width(j, where, &c->intermediate, e));
-	for (int64_t i = 0; i < c->layers; i++) {
-		const int conv = lfm2_is_conv(j, where, c->layers, i, e);
-		TRY(conv);
-		c->delta[i] = conv > 0;
-		c->delta_layers += conv;
-	}
-	return 0;
+	return lfm2_read_layers(j, where, c->layers, c->delta, &c->delta_layers, e);
 }
 
 static const char *const types[] = { "lfm2", NULL };

@@ -42,7 +42,7 @@ static int find_tensor(void *ctx, const char *name, struct source_tensor *t, str
 		return 0;
 	if (at && !strcmp(name + at, MODEL_LAYER_SCALAR))
 		t->shape[0] = 1;
-	if (at && strstr(name + at, MODEL_CORRECTION))
+	if (at && name_is_correction(name + at))
 		t->shape[0] = c->experts;
 	for (enum linear l = 0; at && layer < c->layers && l < LIN_COUNT; l++) {
 		int64_t expert, width;

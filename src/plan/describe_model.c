@@ -173,7 +173,7 @@ static void kept_inputs(const struct description *d, const struct model_config *
 		    0)
 		return;
 	*in_p = o.target[linear_as(c, LIN_GATE)] || o.target[linear_as(c, LIN_UP)] ||
-		o.target[LIN_GATE_UP];
+		o.target[linear_as(c, LIN_GATE_UP)];
 	*down_p = o.target[linear_as(c, LIN_DOWN)];
 }
 

@@ -22,6 +22,13 @@ struct parts {
 static struct parts parts_of(const struct model_config *c, bool of_down)
 {
 	const bool sparse = c->expert_names == EXPERTS_SPARSE;
+	if (c->expert_names == EXPERTS_FF)
+		return of_down ? (struct parts){ .key = "feed_forward.experts.down_proj",
+						 .l = { LIN_FF_EXPERT_DOWN },
+						 .n = 1 }
+			       : (struct parts){ .key = "feed_forward.experts.gate_up_proj",
+						 .l = { LIN_FF_EXPERT_GATE, LIN_FF_EXPERT_UP },
+						 .n = 2 };
 	if (c->expert_names == EXPERTS_SIDE)
 		return of_down ? (struct parts){ .key = "experts.down_proj",
 						 .l = { LIN_SIDE_DOWN },
@@ -346,13 +353,14 @@ static bool is_of_experts(const struct model_config *c, const char *module, bool
 enum { PARAMETERS = 9 };
 
 /* A router is a parameter too: `mlp.gate.weight`, of gpt-oss `mlp.router.weight`, of Gemma 4
- * `router.proj.weight`. */
+ * `router.proj.weight`, of LFM2 `feed_forward.gate.weight`. */
 static int add_router(const struct together *t, const struct peft_pair *p, struct err *e)
 {
 	static const char *const keys[] = { [EXPERTS_MLP] = "mlp.gate.weight",
 					    [EXPERTS_SPARSE] = "mlp.gate.weight",
 					    [EXPERTS_OSS] = "mlp.router.weight",
-					    [EXPERTS_SIDE] = "router.proj.weight" };
+					    [EXPERTS_SIDE] = "router.proj.weight",
+					    [EXPERTS_FF] = "feed_forward.gate.weight" };
 	const char *key = keys[t->c->expert_names];
 	struct peft_config *c = &t->out->cfg;
 	struct peft_pair *to = &t->out->pair[t->out->npair++];
@@ -372,7 +380,8 @@ static bool is_dense(const char *module)
 {
 	static const enum linear dense[] = { LIN_GATE,         LIN_UP,         LIN_DOWN,
 					     LIN_SHARED_GATE,  LIN_SHARED_UP,  LIN_SHARED_DOWN,
-					     LIN_SHARED_GATES, LIN_SHARED_UPS, LIN_SHARED_DOWNS };
+					     LIN_SHARED_GATES, LIN_SHARED_UPS, LIN_SHARED_DOWNS,
+					     LIN_FF_GATE,      LIN_FF_UP,      LIN_FF_DOWN };
 	for (size_t i = 0; i < ARRAY_LEN(dense); i++)
 		if (linear_is_of(dense[i], module))
 			return true;

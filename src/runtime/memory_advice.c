@@ -40,7 +40,7 @@ static uint64_t brief_bytes(const struct memory_ask *a, uint64_t n)
 	const uint64_t one = n * dtype_size(a->opt->act);
 	const struct model_config *c = a->cfg;
 	const bool in = target[linear_as(c, LIN_GATE)] || target[linear_as(c, LIN_UP)] ||
-			target[LIN_GATE_UP];
+			target[linear_as(c, LIN_GATE_UP)];
 	if (a->opt->train_all || a->cfg->experts)
 		return 0;
 	return (in ? 0 : one * (uint64_t)a->cfg->hidden) +

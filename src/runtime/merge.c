@@ -115,7 +115,7 @@ static void add_product(const struct peft_pair *p, int64_t row0, int64_t rows, f
 static enum dtype dtype_of(const struct merger *m, const struct model_tensor *t)
 {
 	/* rounded, it would choose other experts */
-	const bool exact = strstr(t->name, MODEL_CORRECTION) != NULL;
+	const bool exact = name_is_correction(t->name);
 	return m->o->as_base || exact ? t->dtype : m->o->dtype;
 }
 
