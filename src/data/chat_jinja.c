@@ -453,6 +453,15 @@ static size_t last_before(const struct jinja_text *x, size_t i, size_t begin, si
 	return end;
 }
 
+/* Whether a turn may end before the last text of the call i in front of `limit`: a later turn may
+ * repeat something of it, the name of the tool that was called. */
+static bool ends_before(const struct own *o, const struct jinja_text *x, size_t i, size_t begin,
+			size_t limit)
+{
+	size_t at;
+	return first_end(o, &x->text, begin, last_before(x, i, begin, limit), &at) > begin;
+}
+
 /* `before`: where the text of the messages before i ends; least_after[m]: where the first text of
  * message m or a later one begins. */
 static int trained(const struct talk *k, const struct jinja_text *x, const struct place *p,
@@ -479,12 +488,12 @@ static int trained(const struct talk *k, const struct jinja_text *x, const struc
 			err_clear(e);
 		else if (same >= least && same < limit)
 			limit = same;
-		else if (same < least && there && json_object_get(msg[i].turn, "tool_calls"))
+		else if (same < least && there && json_object_get(msg[i].turn, "tool_calls") &&
+			 ends_before(k->own, x, i, p[i].begin, limit))
 			TRY(like_end(k, i + 1, false, &x->text, p[i].begin, least, limit, &limit,
 				     e));
 		alone = rc >= 0 && all && same >= least ? same : 0;
 	}
-	/* a later turn may repeat something of it: the name of the tool that was called */
 	out->end = there ? last_before(x, i, p[i].begin, limit) : out->begin;
 	same = out->end;
 	out->end = turn_end(k->own, &x->text, same, limit);
