@@ -186,8 +186,9 @@ static void an_older_coordinator(void **state)
 	tiny_remove(&s.t);
 }
 
-/* What the workers have kept stays theirs until it is taken: after another configuration, and a
- * worker that does not join. From then on it is saved when the job ends before its first step. */
+/* What the workers have kept stays theirs until it is taken: after a profile, another
+ * configuration, and a worker that does not join. From then on it is saved when the job ends before
+ * its first step. */
 static void fails_before_it_goes_on(void **state)
 {
 	struct site s;
@@ -197,6 +198,8 @@ static void fails_before_it_goes_on(void **state)
 	p = train(&s, 0);
 	says_or_fails(&p, NULL, "step 10/");
 	kill_now(&p);
+	p = site_start(&s, "profile", "two.yaml", NULL);
+	must_succeed(&p);
 	p = site_start(&s, "train", "two.yaml", crew_plan[0], STEPS, "learning_rate=0.02", NULL);
 	must_fail(&p, 2, "a run of another configuration");
 	kill(w[2].pid, SIGSTOP);

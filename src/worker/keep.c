@@ -49,11 +49,13 @@ int worker_save_state(struct worker *w, const struct frame *f, struct err *e)
 
 void worker_keep_state(struct worker *w, bool gone)
 {
+	struct kept *k = w->env->kept;
 	struct err why = { 0 };
-	if (!w->env->kept || !w->record.n)
+	if (!k)
 		return;
-	if (kept_take(w->env->kept, &w->model, &w->record, &w->plan, w->orders.epoch, &why) < 0)
+	if (w->record.n && kept_take(k, &w->model, &w->record, &w->plan, w->orders.epoch, &why) < 0)
 		log_line(gone ? LOG_WARN : LOG_DEBUG, "the training state is not kept: %s",
 			 why.msg);
+	k->owed = gone && k->whole;
 	buf_reset(&w->record);
 }

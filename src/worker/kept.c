@@ -28,6 +28,8 @@ bool kept_precedes(const struct kept *k, uint64_t run, uint64_t epoch)
 
 void kept_obey(struct kept *k, uint64_t run, uint64_t epoch, uint64_t job)
 {
+	if (k)
+		k->other = !run;
 	if (!k || !run)
 		return;
 	if (run != k->run)

@@ -27,7 +27,8 @@ struct kept {
 	uint64_t run, job;
 	uint32_t term;
 	bool whole; /* there is a state; else the fields below say nothing */
-	bool owed;  /* it is older than the coordinator, which has not taken it */
+	bool owed;  /* and its coordinator is gone: to the next one, which has not taken it yet */
+	bool other; /* the last job was of no run: a profile */
 	struct state_name name;
 	struct buf record; /* as it came */
 	uint64_t plan;     /* the epoch of the plan in which it was held, as this stage */

@@ -78,8 +78,8 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 static const double preparing_wait = 864000;
 
 /* Jobs until one ends otherwise than by the loss of the coordinator: that one may dial again, also
- * when it was started anew. One that gave up before it took the state that is kept here may be
- * started once more too. A worker that was started by its coordinator ends with it, which is
+ * when it was started anew. State that is kept here for it outlives other jobs, and a start that
+ * fails before it is taken. A worker that was started by its coordinator ends with it, which is
  * ERR_CANCELLED: the coordinator says why, on the same terminal. */
 static int serve_on(const struct config *c, struct serve *s, struct err *e)
 {
@@ -96,11 +96,12 @@ static int serve_on(const struct config *c, struct serve *s, struct err *e)
 		s->coordinator_timeout = preparing_wait;
 		rc = worker_serve(s, e);
 	}
-	while ((rc == ERR_NET || (rc == ERR_CANCELLED && kept.owed)) && joined &&
+	while ((rc == ERR_NET || (kept.owed && (rc < 0 || kept.other))) && joined &&
 	       c->coordinator_timeout > 0 && !(s->stop && *s->stop) && !os_die_with_parent()) {
 		log_warn("worker '%s': %s; waiting up to %g s for the coordinator "
 			 "(coordinator_timeout)",
-			 s->id, e->msg, c->coordinator_timeout);
+			 s->id, rc < 0 ? e->msg : "it keeps the state of an earlier run",
+			 c->coordinator_timeout);
 		err_clear(e);
 		joined = false;
 		s->coordinator_timeout = c->coordinator_timeout;
