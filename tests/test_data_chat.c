@@ -480,6 +480,15 @@ static void test_jinja_trained(void **state)
 	check_jinja(bare, two, 5,
 		    "<|im_start|>S\n[INST]One\n<|im_start|>[1\n[INST]]Two\n<|im_start|>[ 2 \n"
 		    "</s>]");
+	struct tokenizer *tok = make(DIR "qwen2.json", "<s>", "</s>");
+	const struct chat_template *chat = NULL;
+	struct err e = { 0 };
+	int32_t stop[4];
+	assert_int_equal(chat_from_jinja(bare, tok, &chat, &e), 0);
+	assert_int_equal(chat_stops(chat, tok, stop, 4), 1);
+	assert_int_equal(stop[0], tokenizer_id(tok, "[INST]"));
+	chat_free(chat);
+	tokenizer_free(tok);
 	check_jinja(bare, begins, 2, "<|im_start|>[first]\n<|im_start|>[second\n</s>]");
 	check_jinja(bare, two, 4, "<|im_start|>S\n[INST]One\n<|im_start|>[1\n[INST]]Two\n");
 	/* text that is no special token ends turns */

@@ -328,22 +328,17 @@ static int like_end(const struct talk *k, size_t n, bool open, const struct buf 
 	return rc;
 }
 
-static bool all_system(const struct chat_message *msg, size_t n)
-{
-	while (n && msg[n - 1].role == CHAT_SYSTEM)
-		n--;
-	return !n;
-}
-
 /* Where the text of answer i begins; those of the messages before it end at `before`. */
 static int answer_begin(const struct talk *k, const struct jinja_text *x, const struct place *p,
 			const struct chat_message *msg, size_t before, size_t i, size_t *begin_p,
 			struct err *e)
 {
-	size_t same, bare;
+	size_t same, bare, spoken = 0;
 	bool all, bare_all;
 	int rc = same_start(k, i, true, &x->text, &same, &all, e);
-	if (rc < 0 && all_system(msg, i)) { /* many templates need a first question */
+	while (msg[spoken].role == CHAT_SYSTEM)
+		spoken++;
+	if (rc < 0 && spoken >= i) { /* many templates need a first question */
 		err_clear(e);
 		*begin_p = p[i].begin < p[i].end ? p[i].begin : before;
 		return 0;
@@ -377,6 +372,13 @@ static size_t skip_space(const struct buf *text, size_t from, size_t to)
 	while (from < to && strchr(" \t\r\n", text->p[from]))
 		from++;
 	return from;
+}
+
+static size_t strip(const struct buf *text, size_t from, size_t to)
+{
+	while (to > from && strchr(" \t\r\n", text->p[to - 1]))
+		to--;
+	return to;
 }
 
 /* The first token that ends turns in [from, to): its end, and where it begins; else `from`. */
@@ -426,9 +428,8 @@ static size_t other_end(const struct own *o, const struct buf *text, size_t from
 static size_t bare_end(const struct own *o, const struct buf *text, size_t from, size_t alone,
 		       size_t to)
 {
-	size_t at, end = alone;
-	while (end > from && strchr(" \t\r\n", text->p[end - 1]))
-		end--;
+	const size_t end = strip(text, from, alone);
+	size_t at;
 	if (to <= end)
 		return end;
 	const size_t open = skip_space(text, end, to), after = first_end(o, text, open, to, &at);
@@ -698,23 +699,29 @@ static int find_ends(struct own *o, const struct tokenizer *tok, struct err *e)
 }
 
 /* What ends an answer where no special token does: the text that a template writes behind it, in
- * front of a question too. */
-static int find_closing(struct own *o, const struct talk *k, const struct jinja_text *x,
-			size_t from, struct err *e)
+ * front of a question too; if there is none, the token that opens the question. */
+static void find_closing(struct own *o, const struct talk *k, const struct jinja_text *x,
+			 size_t from)
 {
 	struct jinja_text more = { .text = BUF_INIT };
-	int rc = render(k, 3, false, &more, e);
-	if (rc >= 0 && alike(x->text.p, x->text.n, more.text.p, more.text.n) == x->text.n) {
-		size_t end = x->text.n;
-		while (end > from && strchr(" \t\r\n", x->text.p[end - 1]))
-			end--;
+	struct place p[3];
+	struct err e = { 0 };
+	if (render(k, 3, false, &more, &e) >= 0 &&
+	    alike(x->text.p, x->text.n, more.text.p, more.text.n) == x->text.n) {
+		const size_t end = strip(&x->text, from, x->text.n);
+		find_places(&more, p, 3);
 		o->bare = end == from;
 		o->closing = o->bare ? NULL : mem_strndup(x->text.p + from, end - from);
 		if (o->closing && o->nend < ENDS_MAX)
 			o->end[o->nend++] = o->t.stop[0] = o->closing;
+		const size_t open = skip_space(&more.text, end, more.text.n);
+		for (size_t i = 0; i < o->nend && o->bare && p[2].begin < p[2].end; i++) {
+			const size_t n = strlen(o->end[i]);
+			if (open + n <= p[2].begin && !memcmp(more.text.p + open, o->end[i], n))
+				o->t.stop[0] = o->end[i];
+		}
 	}
 	jinja_text_release(&more);
-	return rc;
 }
 
 /* What ends an answer, from conversations of two and three turns. */
@@ -740,7 +747,7 @@ static void find_stop(struct own *o, const struct tokenizer *tok)
 				o->t.stop[0] = o->end[i];
 		}
 		if (there && !o->t.stop[0])
-			find_closing(o, &k, &x, p[1].end, &e);
+			find_closing(o, &k, &x, p[1].end);
 	}
 	talk_end(&k);
 	jinja_text_release(&x);
