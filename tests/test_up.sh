@@ -315,8 +315,9 @@ shard_plan: [{id: far, start: 0, end: 2}, {id: local, start: 2, end: 3}]
 END
 run up --install --from dist keys.yaml && grep -q '^far: started: .*listens at' "$tmp/out"
 check "a worker with an address gets the configuration"
-run train keys.yaml output_dir=keyed && [ "$(losses keyed)" = "$(losses alone)" ]
-check "and works"
+run train keys.yaml output_dir=keyed && [ "$(losses keyed)" = "$(losses alone)" ] &&
+	run train keys.yaml output_dir=next && [ "$(losses next)" = "$(losses alone)" ]
+check "and works, for one job after the other"
 rm -f "$tmp/b/.config/heteroshard/key"*
 gone="{id: gone, ip: 10.91.0.3, ssh: root@10.91.0.3, device: cpu, public_key: $(key b)}"
 sed -e '/shard_plan/d' -e "s/^workers:.*/&\n  - $gone/" "$tmp/c/keys.yaml" >"$tmp/c/some.yaml"
@@ -330,6 +331,7 @@ run train some.yaml output_dir=some join_timeout=4 min_workers=1 &&
 	[ "$(losses some)" = "$(losses alone)" ] &&
 	grep -q "worker 'gone' is not there" "$tmp/err"
 check "min_workers: the job goes on with the one that is there"
+run down keys.yaml
 cp "$tmp/d/.config/heteroshard/key.pub" "$tmp/right"
 sed -i "s/public_key: $(cat "$tmp/right")/public_key: $(on c "$hs" keygen --show)/" \
 	"$tmp/c/keys.yaml"

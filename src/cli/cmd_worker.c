@@ -26,7 +26,7 @@ struct args {
 	char *worker, *join, *name, *device;
 	int64_t port;
 	struct config_limits limits;
-	bool insecure, once;
+	bool insecure, once, stay;
 	char *plugin, *cache_dir;
 };
 
@@ -94,6 +94,10 @@ static const struct opt rows[] = {
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, once),
 	  .help = "without CONFIG: end after one job" },
+	{ .key = "stay",
+	  .kind = OPT_BOOL,
+	  .offset = offsetof(struct args, stay),
+	  .help = "with CONFIG: one job after the other, until Ctrl-C" },
 	{ .key = "insecure",
 	  .kind = OPT_BOOL,
 	  .offset = offsetof(struct args, insecure),
@@ -255,6 +259,7 @@ int cmd_worker(int argc, char **argv)
 	}
 	if (rc >= 0) {
 		rc = role_find(c, "worker", o.worker, &r, &e);
+		r.stays = o.stay;
 	}
 	if (rc >= 0)
 		rc = network_check(c, &e);

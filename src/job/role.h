@@ -20,6 +20,7 @@ struct role {
 	 * free), or ROLE_LOCAL, the coordinator's own device. */
 	int candidate[ROLE_CANDIDATES];
 	int ncandidate;
+	bool stays; /* the caller's: a worker for one job after the other, until it is stopped */
 };
 
 /* `forced`: "coordinator", "worker" or NULL; `worker`: an id ("local" too) or NULL. ERR_USAGE when

@@ -199,7 +199,7 @@ void fleet_sh_work(struct buf *s, const struct config_worker *w, const char *con
 {
 	buf_adds(s, "mkdir -p \"$dir\" && cat >\"$dir/next.yaml\" <<'" FLEET_END "' || exit 1\n");
 	buf_adds(s, config);
-	buf_adds(s, "\n" FLEET_END "\nset -- worker --worker ");
+	buf_adds(s, "\n" FLEET_END "\nset -- worker --stay --worker ");
 	ssh_quote(s, w->id);
 	buf_adds(s, " cluster.yaml\n");
 	begin(s);

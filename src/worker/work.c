@@ -73,9 +73,36 @@ static int list_handed(const struct network_keys *k, struct ways *v_p, struct er
 	return 0;
 }
 
-/* Seconds to wait for a coordinator that makes adapters of the weights first
+/* Seconds to wait for the next job, and for a coordinator that makes adapters of the weights first
  * (peft_init_lora_weights). */
-static const double preparing_wait = 864000;
+static const double ages = 864000;
+
+/* Job after job, until it is stopped. */
+static int serve_all(struct serve *s, struct err *e)
+{
+	struct kept kept = { 0 };
+	bool joined;
+	int rc;
+	s->joined_p = &joined;
+	s->kept = &kept;
+	s->coordinator_timeout = ages;
+	for (;;) {
+		joined = false;
+		rc = worker_serve(s, e);
+		if ((s->stop && *s->stop) ||
+		    (rc < 0 && !joined && rc != ERR_NET && rc != ERR_CANCELLED))
+			break;
+		if (rc < 0)
+			log_warn("worker '%s': %s", s->id, e->msg);
+		log_info("worker '%s' waits for the next job", s->id);
+		err_clear(e);
+	}
+	kept_release(&kept);
+	if (joined || !s->stop || !*s->stop)
+		return rc;
+	err_clear(e);
+	return 0;
+}
 
 /* Jobs until one ends otherwise than by the loss of the coordinator: that one may dial again, also
  * when it was started anew. State that is kept here for it outlives other jobs, and a start that
@@ -93,7 +120,7 @@ static int serve_on(const struct config *c, struct serve *s, struct err *e)
 			 "peft_init_lora_weights asks for: waiting on",
 			 s->id, e->msg);
 		err_clear(e);
-		s->coordinator_timeout = preparing_wait;
+		s->coordinator_timeout = ages;
 		rc = worker_serve(s, e);
 	}
 	while ((rc == ERR_NET || (kept.owed && (rc < 0 || kept.other))) && joined &&
@@ -165,7 +192,7 @@ static int work_with(const struct config *c, const struct role *r, const struct 
 		log_info("worker '%s' listens at %s and waits for the coordinator", s.id, at);
 		s.net = n;
 		s.listens = bound;
-		rc = serve_on(c, &s, e);
+		rc = r->stays ? serve_all(&s, e) : serve_on(c, &s, e);
 		net_close(n, 2);
 		if (rc < 0)
 			err_prefix(e, "worker '%s'", s.id);
