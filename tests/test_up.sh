@@ -139,7 +139,9 @@ sed 's/threads: 1/threads: 2/' "$tmp/c/cluster.yaml" >"$tmp/c/other.yaml"
 run up other.yaml && grep -q '^box2: runs already, as it was started: ' "$tmp/out" &&
 	grep -q '^box3: runs already$' "$tmp/out"
 check "and says when the configuration of one has changed"
-run up cluster.yaml
+sed -i 's/^[^ ]*/0.0.9/' "$tmp/d/.local/state/heteroshard/box3/words"
+run up cluster.yaml && grep -q '^box3: runs already, as it was started: ' "$tmp/out"
+check "or its version"
 run status && grep -q '^no job runs on this machine$' "$tmp/out" &&
 	grep -qE "^box2  *yes  *$version .* free  *none  *waits" "$tmp/out" &&
 	grep -qE '^box3 .* free' "$tmp/out"

@@ -116,7 +116,7 @@ void fleet_sh_unpack(struct buf *s)
 /* Starts $hs with what stands in "$@" and waits until its log says how it went. */
 static void start(struct buf *s)
 {
-	buf_adds(s, "echo \"$*\" >\"$dir/words\"\n"
+	buf_adds(s, "echo \"$want $*\" >\"$dir/words\"\n"
 		    ": >\"$dir/log\"\n"
 		    "nohup \"$hs\" \"$@\" >>\"$dir/log\" 2>&1 </dev/null &\n"
 		    "pid=$!\n"
@@ -136,14 +136,14 @@ static void start(struct buf *s)
 		    "echo \"last $(tail -n 1 \"$dir/log\")\"\n");
 }
 
-/* Ends where it runs already: "running PID same", or "other" where it was started with something
- * else than what stands in "$@" and in the configuration. */
+/* Ends where it runs already: "running PID same", or "other" where it was started with another
+ * version, or something else than what stands in "$@" and in the configuration. */
 static void begin(struct buf *s)
 {
 	buf_adds(s, "running() {\n"
 		    "	how=same\n"
-		    "	[ ! -r \"$dir/words\" ] || [ \"$(cat \"$dir/words\")\" = \"$*\" ] || "
-		    "how=other\n"
+		    "	[ ! -r \"$dir/words\" ] || \\\n"
+		    "		[ \"$(cat \"$dir/words\")\" = \"$want $*\" ] || how=other\n"
 		    "	[ ! -r \"$dir/next.yaml\" ] || \\\n"
 		    "		cmp -s \"$dir/next.yaml\" \"$dir/cluster.yaml\" || how=other\n"
 		    "	rm -f \"$dir/next.yaml\"\n"

@@ -224,9 +224,8 @@ static void report(struct fleet_member *m, const char *said)
 	if (!strncmp(said, "running ", 8)) {
 		m->pid = strtoll(said + 8, NULL, 10);
 		snprintf(m->text, sizeof m->text, "runs already%s",
-			 strstr(said, " other\n") ? ", as it was started: the configuration has "
-						    "changed since, and takes effect after "
-						    "'heteroshard down'"
+			 strstr(said, " other\n") ? ", as it was started: configuration or version "
+						    "have changed since; 'heteroshard down' first"
 						  : "");
 		return;
 	}

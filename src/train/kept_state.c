@@ -108,9 +108,10 @@ int kept_state_fits(struct trainer *t, const char *resume, struct err *e)
 		return checkpoint_fits(t->job, resume, t->o->allow_changes, e);
 	if (f->job[0] && strcmp(f->job, t->identity))
 		return err_set(e, ERR_USAGE,
-			       "output_dir %s holds a run of another configuration, which was cut "
-			       "off before its first checkpoint: set it as it was to go on, choose "
-			       "another folder, or replace the run (overwrite_output_dir=true)",
+			       "output_dir %s holds a run of another configuration, model or data, "
+			       "which was cut off before its first checkpoint: set it as it was to "
+			       "go on, choose another folder, or replace the run "
+			       "(overwrite_output_dir=true)",
 			       t->cfg->output_dir);
 	return 0;
 }
