@@ -284,6 +284,10 @@ check "and they work together"
 run profile two.yaml output_dir=measured && grep -q '"first"' "$tmp/c/measured/profile.json"
 check "and what is between them is measured"
 run down two.yaml
+run train two.yaml output_dir=two join_timeout=1
+[ $? -eq 1 ] && line "did not join within 1 s (join_timeout): worker 'first' (first, invited)" &&
+	line "Does 'heteroshard worker' run there, and"
+check "when they do not run, a job says so"
 
 # ---- one that fails ----
 kill $(ip netns pids "$net-d") 2>/dev/null

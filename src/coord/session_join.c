@@ -202,10 +202,12 @@ static int wait_for_all(struct session *s, struct err *e)
 				     missing.p);
 		else if (clock_now() > deadline)
 			rc = err_set(e, ERR_NET,
-				     "did not join within %g s (join_timeout): %.700s. Is "
-				     "'heteroshard train' running there with this "
-				     "configuration, and does a firewall let the port through?",
-				     s->o->join_timeout, missing.p);
+				     "did not join within %g s (join_timeout): %.700s. Does "
+				     "'heteroshard %s' run there%s, and does a firewall let the "
+				     "port through?",
+				     s->o->join_timeout, missing.p,
+				     s->reception ? "worker" : "train",
+				     s->reception ? "" : " with this configuration");
 		else if (clock_now() > tell) {
 			log_info("waiting for %s", missing.p);
 			tell = net_in(tell_every);
