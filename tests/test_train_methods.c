@@ -312,6 +312,24 @@ static void preferences_drop_nothing(void **state)
 	tiny_remove(&t);
 }
 
+/* Resumed with fewer steps than it has done, a run has nothing to do: no reference either. */
+static void no_reference_of_nothing(void **state)
+{
+	(void)state;
+	struct tiny t;
+	struct record whole = { 0 }, rest = { 0 };
+	tiny_make(&t, LAYERS, 40);
+	for (int i = 0; i < 2; i++) {
+		struct config *c =
+			load(&t, "dpo-all.yaml", "one", i ? "one/checkpoints/step-000002" : NULL);
+		c->max_steps = 2 - i;
+		train(c, NULL, i ? &rest : &whole);
+		config_free(c);
+	}
+	assert_true(whole.n == 2 && rest.n == 0 && rest.res.step == 2);
+	tiny_remove(&t);
+}
+
 static void run_example(const char *file)
 {
 	struct tiny t;
@@ -879,6 +897,7 @@ int main(void)
 					    cmocka_unit_test(copies_of_a_tied_head),
 					    cmocka_unit_test(evaluated_apart),
 					    cmocka_unit_test(preferences_drop_nothing),
+					    cmocka_unit_test(no_reference_of_nothing),
 					    cmocka_unit_test(evaluated_on_other_data),
 					    cmocka_unit_test(others_are_held_out),
 					    cmocka_unit_test(microbatches_in_words),

@@ -19,7 +19,8 @@ int beforehand(struct trainer *t, struct err *e)
 {
 	struct prior *p = &t->prior;
 	struct batches *b = t->job->batches;
-	const uint64_t steps = t->job->total_steps - t->st.step;
+	const uint64_t all = t->job->total_steps, done = t->st.step,
+		       steps = all > done ? all - done : 0;
 	uint64_t epoch = t->st.epoch, batch = t->st.batch;
 	const struct prefer *loss = prefer_find(t->cfg->rl);
 	if (loss && loss->reference && t->cfg->lora_model_dir && !p->whole)
@@ -30,8 +31,10 @@ int beforehand(struct trainer *t, struct err *e)
 	prior_release(p);
 	p->first = t->st.step;
 	p->evals = evaluation_rounds(b);
-	log_info("the reference of %llu steps is computed first: more is trained than adapters",
-		 (unsigned long long)steps);
+	if (steps)
+		log_info("the reference of %llu steps is computed first: more is trained than "
+			 "adapters",
+			 (unsigned long long)steps);
 	for (size_t i = 0; i < p->evals; i++) {
 		TRY(evaluation_refer(b, &t->rounds, i, e));
 		TRY(tell(t, i + 1, p->evals + steps, e));
