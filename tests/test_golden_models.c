@@ -64,6 +64,7 @@ static const struct row {
 	{ "lfm2", "lfm2", false },
 	{ "lfm2-moe", "lfm2-moe", false },
 	{ "granite4", "granite4", false },
+	{ "lfm3", "lfm3", false },
 	{ "qwen3_5-vision", "qwen3_5", true },
 	{ "qwen3_5-moe-vision", "qwen3_5-moe", true },
 	{ "gemma3-new", "gemma3-new", true },
@@ -329,10 +330,10 @@ static void full_gradients(const struct row *r, bool recompute)
 static void lora_gradients(const struct row *r, const char *set, bool recompute)
 {
 	static const enum linear attention[] = {
-		LIN_Q,          LIN_K,        LIN_V,        LIN_O,       LIN_QKV,
-		LIN_DELTA_QKV,  LIN_DELTA_Z,  LIN_DELTA_B,  LIN_DELTA_A, LIN_DELTA_OUT,
-		LIN_DELTA_QKVZ, LIN_DELTA_BA, LIN_Q_A,      LIN_Q_B,     LIN_KV_A,
-		LIN_KV_B,       LIN_CONV_IN,  LIN_CONV_OUT, LIN_ATTN_OUT
+		LIN_Q,          LIN_K,         LIN_V,       LIN_O,        LIN_QKV,
+		LIN_DELTA_QKV,  LIN_DELTA_Z,   LIN_DELTA_B, LIN_DELTA_A,  LIN_DELTA_OUT,
+		LIN_DELTA_QKVZ, LIN_DELTA_BA,  LIN_Q_A,     LIN_Q_B,      LIN_KV_A,
+		LIN_KV_B,       LIN_HEAD_GATE, LIN_CONV_IN, LIN_CONV_OUT, LIN_ATTN_OUT
 	};
 	static const char *const all[] = { "all-linear" };
 	struct model_config cfg;

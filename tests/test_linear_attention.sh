@@ -118,5 +118,20 @@ run train two.yaml output_dir=sparse-lora adapter=qlora lora_r=4 lora_target_lin
 	run merge sparse sparse-lora sparser.gguf --type f32 &&
 	run eval sparser.gguf --data data.jsonl && grep -o "loss [0-9.]*" out | cmp - folder.txt
 check "short convolutions with experts: LoRA, merged into a folder and a GGUF: one loss"
+
+# short convolutions, windows, a gate of each head
+cp -r "$golden/lfm3" gated
+cp "$golden"/smollm2/tokenizer*.json gated
+sed -i 's/^base_model: sparse/base_model: gated/' job.yaml two.yaml
+run train two.yaml output_dir=gated-lora adapter=qlora lora_r=4 lora_target_linear=true \
+	max_steps=2 && grep -q '"g_proj"' gated-lora/adapter_config.json &&
+	run merge gated gated-lora merged-gated --type f32 &&
+	run eval merged-gated --data data.jsonl && grep -q "loss [0-9]" out
+check "gates of heads: LoRA on all modules over two stages, merged"
+# the measured layer in the middle keeps more than the last one with the head
+run profile job.yaml output_dir=none adapter=lora lora_r=4 lora_target_linear=true \
+	peft_layers_to_transform=[0,2] --out gated-measured &&
+	run plan --profile gated-measured/profile.json && grep -q "^local limits the job" out
+check "gates of heads: measured with adapters on some layers, planned"
 echo "1..$n"
 exit $failed

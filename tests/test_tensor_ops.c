@@ -301,6 +301,18 @@ static void case_glu(struct bench *b)
 	b->build = build_glu;
 }
 
+static int build_head_glu(struct bench *b, struct tensor **y_p, struct err *e)
+{
+	return op_head_glu_apply(&b->tape, b->used[0], b->used[1], y_p, e);
+}
+
+static void case_head_glu(struct bench *b)
+{
+	bench_input(b, 2, (const int64_t[]){ N, 3 });
+	bench_input(b, 3, (const int64_t[]){ N, 3, 5 });
+	b->build = build_head_glu;
+}
+
 /* As in a layer with a short convolution: slices, two of them apart, and what lies alone. */
 static int build_mul(struct bench *b, struct tensor **y_p, struct err *e)
 {
@@ -672,6 +684,7 @@ static const struct {
 	{ "swiglu_oss", case_swiglu_oss, false },
 	{ "geglu", case_geglu, false },
 	{ "glu", case_glu, false },
+	{ "head_glu", case_head_glu, false },
 	{ "mul", case_mul, false },
 	{ "conv1d", case_conv1d, false },
 	{ "delta", case_delta, false },

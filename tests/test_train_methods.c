@@ -680,6 +680,9 @@ static void families(void **state)
 		"{\"model_type\":\"glm4\"," TINY_COMMON ",\"head_dim\":8}",
 		"{\"model_type\":\"lfm2\"," TINY_COMMON
 		",\"block_multiple_of\":4,\"full_attn_idxs\":[1,2]}",
+		"{\"model_type\":\"lfm3\"," TINY_COMMON
+		",\"head_dim\":16,\"sliding_window\":20,\"layer_types\":[\"conv\","
+		"\"full_attention\",\"sliding_attention\",\"conv\"]}",
 		"{\"model_type\":\"granitemoehybrid\"," TINY_COMMON
 		",\"num_local_experts\":0,\"shared_intermediate_size\":28,"
 		"\"position_embedding_type\":\"rope\",\"layer_types\":[\"attention\","

@@ -78,6 +78,7 @@ ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"] 
 ATTENTION += ["in_proj_qkvz", "in_proj_ba"]
 ATTENTION += ["in_proj"]  # of a short convolution
 ATTENTION += ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"]  # latent attention
+ATTENTION += ["g_proj"]  # a gate of each head
 ALL_LINEAR = ATTENTION + ["gate_proj", "up_proj", "down_proj", "gate_up_proj"]
 ALL_LINEAR += ["input_linear", "output_linear"]
 ALL_LINEAR += ["gate", "router", "w1", "w2", "w3", "shared_expert_gate", "proj"]  # of experts
@@ -1054,6 +1055,26 @@ FAMILIES["lfm2-moe"] = dict(
         tie_word_embeddings=True,
     ),
 )
+# a window, norms behind blocks, a gate of each head
+FAMILIES["lfm3"] = dict(
+    arch="lfm3",
+    store="BF16",
+    seed=7341,
+    config=dict(
+        vocab_size=269,
+        pad_token_id=0,
+        **dict(SMALL, num_hidden_layers=4),
+        head_dim=16,
+        conv_L_cache=7,
+        conv_bias=False,
+        layer_types=["conv", "full_attention", "sliding_attention", "conv"],
+        sliding_window=9,
+        use_sandwich_norm=True,
+        use_attention_gate=True,
+        norm_eps=2e-5,
+        tie_word_embeddings=True,
+    ),
+)
 # gate and up as one, names of an MLP of its own
 FAMILIES["granite4"] = dict(
     arch="granitemoehybrid",
@@ -1275,6 +1296,7 @@ CLASS = {
     "exaone4": transformers.Exaone4ForCausalLM,
     "ernie4_5": transformers.Ernie4_5ForCausalLM,
     "lfm2": transformers.Lfm2ForCausalLM,
+    "lfm3": transformers.Lfm3ForCausalLM,
     "granitemoehybrid": transformers.GraniteMoeHybridForCausalLM,
     "seed_oss": transformers.SeedOssForCausalLM,
     "ministral3": transformers.Ministral3ForCausalLM,
@@ -1654,7 +1676,15 @@ def expectation(name, model, with_grads=True, with_lora=True):
                 for k in ("gate.weight", "experts.1.w1.weight", "experts.2.w2.weight")
                 + ("experts.4.w3.weight",)
             }
-        if model.config.model_type in ("lfm2", "lfm2_moe"):
+        if model.config.model_type == "lfm3":
+            keep |= {
+                f"model.layers.{i}." + k
+                for i in (1, 2)
+                for k in ("self_attn.q_norm.weight", "self_attn.g_proj.weight")
+                + ("self_attn.o_proj.weight", "self_attn.k_proj.weight")
+                + ("post_operator_norm.weight", "post_ffn_norm.weight")
+            }
+        if model.config.model_type in ("lfm2", "lfm2_moe", "lfm3"):
             keep |= {"model.embedding_norm.weight", f"model.layers.{last}.feed_forward.w2.weight"}
             keep |= {
                 "model.layers.0." + k

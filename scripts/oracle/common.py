@@ -22,7 +22,7 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 LINEAR += ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
 LINEAR += ("in_proj_qkvz", "in_proj_ba")
 LINEAR += ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
-LINEAR += ("in_proj", "w1", "w2", "w3", "input_linear", "output_linear")
+LINEAR += ("in_proj", "w1", "w2", "w3", "input_linear", "output_linear", "g_proj")
 
 
 def where(path):

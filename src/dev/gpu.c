@@ -371,6 +371,12 @@ int gpu_steps(enum dev_kernel k, const union dev_arg *a, struct gpu_step s[GPU_S
 	case K_glu_bwd:
 		STEP(glu_bwd, gated_groups(a + 5), somes(6));
 		break;
+	case K_head_glu_fwd:
+		STEP(head_glu_fwd, a[3].i, lanes(a[4].i));
+		break;
+	case K_head_glu_bwd:
+		STEP(head_glu_bwd, a[5].i, lanes(a[6].i) + GROUPED);
+		break;
 	case K_mul_fwd:
 		STEP(mul_fwd, gated_groups(a + 3), somes(4));
 		break;

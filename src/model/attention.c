@@ -21,6 +21,10 @@ int attention_mix(struct tape *t, const struct layer *l, const struct layer_cont
 			       m->attn_scale > 0 ? (float)m->attn_scale
 						 : 1.0f / sqrtf((float)layer_head_dim(m, c->index)),
 			       (float)m->attn_cap, o_p, e));
+	if (m->head_gate) {
+		TRY(block_linear(t, l, c, LIN_HEAD_GATE, a, NULL, &gate, e));
+		return op_head_glu_apply(t, gate, *o_p, o_p, e);
+	}
 	if (m->latent.kv && m->latent.value < m->head_dim)
 		return op_cut_apply(t, *o_p, m->head_dim, m->latent.value, o_p, e);
 	return gate ? op_glu_apply(t, gate, *o_p, o_p, e) : 0;

@@ -132,8 +132,10 @@ int64_t model_attention_kept(const struct model_config *c)
 	for (int64_t i = 0; i < c->layers; i++) {
 		const int64_t d = layer_head_dim(c, i), q = c->heads * d,
 			      kv = layer_kv_heads(c, i) * d;
-		/* a gate: the product of q_proj, and its second half */
-		n += c->delta[i] ? 0 : 2 * (q + kv) + (c->attn_gate ? 4 * q : 0);
+		/* a gate: the product of q_proj, and its second half; or what it leaves */
+		n += c->delta[i] ? 0
+				 : 2 * (q + kv) + (c->attn_gate ? 4 * q : 0) +
+					   (c->head_gate ? c->heads + q : 0);
 	}
 	return n / c->layers;
 }

@@ -212,6 +212,7 @@ int decoder_build_layer(struct stage_builder *b, int64_t index, struct err *e)
 					     LIN_K,
 					     LIN_V,
 					     LIN_O,
+					     LIN_HEAD_GATE,
 					     LIN_ATTN_OUT,
 					     LIN_GATE_UP,
 					     LIN_GATE,

@@ -82,6 +82,7 @@ static const char *const linear_names[LIN_COUNT] = {
 	"w1",
 	"w3",
 	"w2",
+	"g_proj",
 };
 static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "self_attn.k_proj",
@@ -134,7 +135,8 @@ static const char *const linear_paths[LIN_COUNT] = { "self_attn.q_proj",
 						     "feed_forward.gate",
 						     "feed_forward.experts.*.w1",
 						     "feed_forward.experts.*.w3",
-						     "feed_forward.experts.*.w2" };
+						     "feed_forward.experts.*.w2",
+						     "self_attn.g_proj" };
 
 const char *linear_name(enum linear l) { return linear_names[l]; }
 const char *linear_path(enum linear l) { return linear_paths[l]; }
@@ -150,7 +152,7 @@ enum linear linear_as(const struct model_config *c, enum linear l)
 	if (c->one_mlp)
 		return l == LIN_GATE_UP ? LIN_ONE_IN : l == LIN_DOWN ? LIN_ONE_OUT : l;
 	return !c->lfm2        ? l
-	       : l == LIN_O    ? LIN_ATTN_OUT
+	       : l == LIN_O    ? (c->lfm3 ? LIN_O : LIN_ATTN_OUT)
 	       : l == LIN_GATE ? LIN_FF_GATE
 	       : l == LIN_UP   ? LIN_FF_UP
 	       : l == LIN_DOWN ? LIN_FF_DOWN
@@ -164,7 +166,9 @@ enum linear layer_out(const struct model_config *c, int64_t layer)
 
 static bool lfm2_has(const struct model_config *c, enum linear l)
 {
-	return l <= LIN_V || l == LIN_ATTN_OUT         ? true
+	return l == LIN_O || l == LIN_ATTN_OUT         ? (l == LIN_O) == c->lfm3
+	       : l == LIN_HEAD_GATE                    ? c->head_gate
+	       : l <= LIN_V                            ? true
 	       : l >= LIN_FF_GATE && l <= LIN_FF_DOWN  ? !c->experts || c->dense_layers
 	       : l == LIN_CONV_IN || l == LIN_CONV_OUT ? c->delta_layers > 0
 						       : l >= LIN_FF_ROUTER && c->experts;
@@ -174,6 +178,7 @@ bool model_has_linear(const struct model_config *c, enum linear l)
 {
 	const bool dense = !c->experts || c->dense_layers || c->beside;
 	return c->lfm2                        ? lfm2_has(c, l)
+	       : l == LIN_HEAD_GATE           ? c->head_gate
 	       : l >= LIN_CONV_IN             ? c->one_mlp && l >= LIN_ONE_IN && l <= LIN_ONE_OUT
 	       : l <= LIN_V && c->latent.kv   ? l == LIN_Q && !c->latent.q
 	       : l <= LIN_V                   ? !c->fused_qkv
@@ -208,7 +213,8 @@ static bool is_mlp(enum linear l)
 /* Whether `l` is part of attention, and not of linear attention. */
 static bool is_attention(enum linear l)
 {
-	return l <= LIN_O || l == LIN_QKV || (l >= LIN_Q_A && l <= LIN_KV_B) || l == LIN_ATTN_OUT;
+	return l <= LIN_O || l == LIN_QKV || (l >= LIN_Q_A && l <= LIN_KV_B) || l == LIN_ATTN_OUT ||
+	       l == LIN_HEAD_GATE;
 }
 
 bool linear_is_router(enum linear l)
@@ -363,7 +369,8 @@ void linear_dims(const struct model_config *c, int64_t layer, enum linear l, int
 					     { c->experts, c->hidden },
 					     { c->intermediate, c->hidden },
 					     { c->intermediate, c->hidden },
-					     { c->hidden, c->intermediate } };
+					     { c->hidden, c->intermediate },
+					     { c->heads, c->hidden } };
 	dim[0] = dim[1] = 0;
 	if (layer_has_linear(c, layer, l))
 		memcpy(dim, dims[l], sizeof dims[l]);
@@ -388,6 +395,10 @@ const char *layer_norm_name(const struct model_config *c, enum layer_norm n)
 				[NORM_MLP_IN] = "post_attention_layernorm",
 				[NORM_MLP_OUT] = "post_mlp_layernorm" },
 		[NORMS_LFM2] = { [NORM_ATTN_IN] = "operator_norm", [NORM_MLP_IN] = "ffn_norm" },
+		[NORMS_LFM3] = { [NORM_ATTN_IN] = "operator_norm",
+				 [NORM_ATTN_OUT] = "post_operator_norm",
+				 [NORM_MLP_IN] = "ffn_norm",
+				 [NORM_MLP_OUT] = "post_ffn_norm" },
 	};
 	return n < NORM_SIDE_MLP || c->beside ? names[c->norms][n] : NULL;
 }
@@ -465,13 +476,13 @@ const char *linear_norm(const struct model_config *c, int64_t layer, enum linear
 	*width_p = l == LIN_Q_A    ? c->latent.q
 		   : l == LIN_KV_A ? c->latent.kv
 				   : layer_head_dim(c, layer) * (c->qk_norm_whole ? heads : 1);
-	return l == LIN_Q_A && c->latent.q     ? "self_attn.q_a_layernorm.weight"
-	       : l == LIN_KV_A && c->latent.kv ? "self_attn.kv_a_layernorm.weight"
-	       : !c->qk_norm || l > LIN_K      ? NULL
-	       : c->lfm2 && l == LIN_Q         ? "self_attn.q_layernorm.weight"
-	       : c->lfm2                       ? "self_attn.k_layernorm.weight"
-	       : l == LIN_Q                    ? "self_attn.q_norm.weight"
-					       : "self_attn.k_norm.weight";
+	return l == LIN_Q_A && c->latent.q         ? "self_attn.q_a_layernorm.weight"
+	       : l == LIN_KV_A && c->latent.kv     ? "self_attn.kv_a_layernorm.weight"
+	       : !c->qk_norm || l > LIN_K          ? NULL
+	       : c->lfm2 && !c->lfm3 && l == LIN_Q ? "self_attn.q_layernorm.weight"
+	       : c->lfm2 && !c->lfm3               ? "self_attn.k_layernorm.weight"
+	       : l == LIN_Q                        ? "self_attn.q_norm.weight"
+						   : "self_attn.k_norm.weight";
 }
 
 bool linear_has_bias(const struct model_config *c, enum linear l)

@@ -83,6 +83,7 @@ enum linear {
 	LIN_FF_EXPERT_GATE,
 	LIN_FF_EXPERT_UP,
 	LIN_FF_EXPERT_DOWN,
+	LIN_HEAD_GATE, /* as LFM3 names it: a gate of each head's output */
 	LIN_COUNT
 };
 
@@ -96,8 +97,8 @@ enum expert_names { EXPERTS_MLP, EXPERTS_SPARSE, EXPERTS_OSS, EXPERTS_SIDE, EXPE
 enum correction { CORRECTION_NONE, CORRECTION_GATE, CORRECTION_STATICS, CORRECTION_FF };
 
 /* Before attention and MLP (Llama, LFM2), behind both (OLMo 2), or both before and behind under the
- * names of Gemma 2 or of GLM-4. */
-enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM, NORMS_LFM2 };
+ * names of Gemma 2, of GLM-4 or of LFM3. */
+enum norms { NORMS_BEFORE, NORMS_BEHIND, NORMS_GEMMA, NORMS_GLM, NORMS_LFM2, NORMS_LFM3 };
 /* The places of norms in a layer. */
 enum layer_norm {
 	NORM_ATTN_IN,
@@ -172,8 +173,9 @@ struct model_config {
 	bool sinks;
 	/* factor on the loss that balances experts, where the model's configuration has one */
 	double router_loss;
-	/* q_proj gives each head a query and a gate of its output */
-	bool attn_gate;
+	/* q_proj gives each head a query and a gate of its output; or each head's output has one
+	 * gate, which a module of its own gives (LFM3) */
+	bool attn_gate, head_gate;
 	/* Layers with linear attention by the gated delta rule instead (model/delta.h): how many,
 	 * which, their heads, and how many tokens the convolution before it sees */
 	int64_t delta_layers, delta_conv;
@@ -181,9 +183,9 @@ struct model_config {
 	struct delta_heads delta_heads;
 	/* q, k, v and z are one matrix, of each key head its part of all four; b and a another */
 	bool delta_joined;
-	/* The names of LFM2; layers of `delta` have a short convolution between gates instead
-	 * (model/delta.h) */
-	bool lfm2;
+	/* The names of LFM2, or of LFM3, which has other ones in attention; layers of `delta` have
+	 * a short convolution between gates instead (model/delta.h) */
+	bool lfm2, lfm3;
 	/* Latent attention (model/latent.h), where kv is not 0: the widths of latents, of queries
 	 * 0 where those have none; a head has `plain` numbers that do not rotate, then rot that do,
 	 * and values of `value`; head_dim is plain + rot. The norms of latents have an epsilon of

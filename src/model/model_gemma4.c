@@ -66,42 +66,6 @@ static int read_full(const json_t *j, const char *where, struct model_config *c,
 	return 0;
 }
 
-/* The frequencies of a kind of layer, with heads of d numbers. `proportional`: the first `share` of
- * those of the whole head, the rest do not rotate (transformers modeling_rope_utils.py,
- * _compute_proportional_rope_parameters). */
-static int read_rope(const json_t *j, const char *where, const char *kind, int table, int64_t d,
-		     struct model_config *c, struct err *e)
-{
-	const bool full = !table;
-	const json_t *all = json_object_get(j, "rope_parameters"), *s = json_object_get(all, kind);
-	double theta = full ? 1e6 : 1e4, share = full && !s ? 0.25 : 1, factor = 1;
-	const char *type = full && !s ? "proportional" : "default";
-	char path[512];
-	snprintf(path, sizeof path, "%s: 'rope_parameters': '%s'", where, kind);
-	if (json_is_object(all) && !json_is_object(s))
-		return err_set(e, ERR_INPUT, "%s is missing", path);
-	if (s) {
-		TRY(json_need_num(s, path, "rope_theta", 1, 1e12, &theta, e));
-		TRY(json_opt_num(s, path, "partial_rotary_factor", 0, 1, &share, e));
-		TRY(json_opt_num(s, path, "factor", 1e-3, 1e6, &factor, e));
-		TRY(json_need_str(s, path, "rope_type", &type, e));
-	}
-	const bool part = !strcmp(type, "proportional");
-	if (!part && (strcmp(type, "default") != 0 || share != 1 || factor != 1))
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"%s: 'rope_type' '%s' with 'partial_rotary_factor' %g and 'factor' %g "
-			"is not supported (proportional is, and default with 1 and 1)",
-			path, type, share, factor);
-	const int64_t angles = (int64_t)(share * (double)d) / 2;
-	for (int64_t i = 0; i < d / 2; i++)
-		c->inv_freq[table][i] =
-			i < angles ? (float)(1 / pow(theta, (double)(2 * i) / (double)d) / factor)
-				   : 0;
-	c->rope_scale[table] = 1;
-	return 0;
-}
-
 static int refuse(const json_t *j, const char *where, struct err *e)
 {
 	int64_t each = 256, shared = 0;
@@ -159,8 +123,8 @@ static int read_gemma4(const json_t *j, const char *where, struct model_config *
 	TRY(model_window_types(j, where, c, e));
 	c->windowed[c->layers - 1] = 0; /* so transformers has it, whatever is said */
 	TRY(read_full(j, where, c, e));
-	TRY(read_rope(j, where, "full_attention", 0, c->full_head_dim, c, e));
-	TRY(read_rope(j, where, "sliding_attention", 1, c->head_dim, c, e));
+	TRY(rope_read_kind(j, where, "full_attention", 0, c->full_head_dim, 1e6, 0.25, c, e));
+	TRY(rope_read_kind(j, where, "sliding_attention", 1, c->head_dim, 1e4, 1, c, e));
 	for (int64_t i = 0; i < c->layers; i++)
 		c->rope_table[i] = c->windowed[i];
 	return 0;

@@ -263,6 +263,41 @@ int rope_read_windowed(const json_t *j, const char *where, double theta, struct 
 	return 0;
 }
 
+/* `proportional`: the first `share` of the frequencies of the whole head, the rest do not rotate
+ * (transformers modeling_rope_utils.py, _compute_proportional_rope_parameters). */
+int rope_read_kind(const json_t *j, const char *where, const char *kind, int table, int64_t d,
+		   double theta, double share, struct model_config *c, struct err *e)
+{
+	const json_t *all = json_object_get(j, "rope_parameters"), *s = json_object_get(all, kind);
+	double factor = 1;
+	const char *type = share < 1 && !s ? "proportional" : "default";
+	share = s ? 1 : share;
+	char path[512];
+	snprintf(path, sizeof path, "%s: 'rope_parameters': '%s'", where, kind);
+	if (json_is_object(all) && !json_is_object(s))
+		return err_set(e, ERR_INPUT, "%s is missing", path);
+	if (s) {
+		TRY(json_need_num(s, path, "rope_theta", 1, 1e12, &theta, e));
+		TRY(json_opt_num(s, path, "partial_rotary_factor", 0, 1, &share, e));
+		TRY(json_opt_num(s, path, "factor", 1e-3, 1e6, &factor, e));
+		TRY(json_need_str(s, path, "rope_type", &type, e));
+	}
+	const bool part = !strcmp(type, "proportional");
+	if (!part && (strcmp(type, "default") != 0 || share != 1 || factor != 1))
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"%s: 'rope_type' '%s' with 'partial_rotary_factor' %g and 'factor' %g "
+			"is not supported (proportional is, and default with 1 and 1)",
+			path, type, share, factor);
+	const int64_t angles = (int64_t)(share * (double)d) / 2;
+	for (int64_t i = 0; i < d / 2; i++)
+		c->inv_freq[table][i] =
+			i < angles ? (float)(1 / pow(theta, (double)(2 * i) / (double)d) / factor)
+				   : 0;
+	c->rope_scale[table] = 1;
+	return 0;
+}
+
 void rope_long(const struct model_config *c, int64_t length, float *inv)
 {
 	const double d = (double)c->rot, f = c->dynamic_factor;

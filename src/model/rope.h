@@ -26,6 +26,10 @@ int rope_score_scale(const json_t *j, const char *where, double *scale_p, struct
  * "sliding_attention", and its scaling. Which layers have one, and table 0, have been read. */
 int rope_read_windowed(const json_t *j, const char *where, double theta, struct model_config *c,
 		       struct err *e);
+/* A table for heads of d numbers in layers of a kind ("full_attention"), from its part of
+ * rope_parameters. Without any: base theta, the first `share` of the frequencies. */
+int rope_read_kind(const json_t *j, const char *where, const char *kind, int table, int64_t d,
+		   double theta, double share, struct model_config *c, struct err *e);
 /* inv (rot/2): those of table 0 for a sequence of `length` tokens, above rope_limit. */
 void rope_long(const struct model_config *c, int64_t length, float *inv);
 

@@ -19,7 +19,7 @@ struct err;
 #ifndef HELLO_AGE
 #define HELLO_AGE 0
 #endif
-enum { HELLO_PROTOCOL = 20 - HELLO_AGE };
+enum { HELLO_PROTOCOL = 21 - HELLO_AGE };
 enum hello_role {
 	HELLO_COORDINATOR,
 	HELLO_STAGE,

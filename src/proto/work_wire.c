@@ -6,7 +6,7 @@
 #include "proto/pairs_wire.h"
 
 /* PLAN and PROFILE have fields for each module. */
-_Static_assert(LIN_COUNT == 52, "other modules are another protocol: raise HELLO_PROTOCOL, run "
+_Static_assert(LIN_COUNT == 53, "other modules are another protocol: raise HELLO_PROTOCOL, run "
 				"tests/fuzz/make_seeds.py, and write the new number here");
 
 void work_put(struct wire_writer *w, const struct stage_options *o, const char *optimizer,

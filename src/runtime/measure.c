@@ -433,7 +433,9 @@ static void count_memory(const struct measuring *p, struct measure_point *o)
 	work = scratch_peak(p, WITH_FRONT) > work ? scratch_peak(p, WITH_FRONT) : work;
 	o->kept = kept;
 	o->work = kept + work;
-	o->end = p->slot[WITH_END].mem.peak - one;
+	/* the last layer may have no adapters and keep less than the one in the middle */
+	const size_t with_end = p->slot[WITH_END].mem.peak;
+	o->end = with_end > one ? with_end - one : 0;
 	o->head = o->end + scratch_peak(p, WITH_END);
 }
 

@@ -82,6 +82,9 @@ int op_geglu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struc
 /* y (N,F) = sigmoid(gate (N,F)) * up (N,F) */
 int op_glu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
 		 struct err *e);
+/* y (N,H*D) = sigmoid(gate (N,H)) * up (N,H,D) or (N,H*D), one gate for each head */
+int op_head_glu_apply(struct tape *t, struct tensor *gate, struct tensor *up, struct tensor **y_p,
+		      struct err *e);
 /* y (N,F) = a (N,F) * b (N,F), number by number. Their gradients take their places: no op may read
  * them behind it, in its backward neither. */
 int op_mul_apply(struct tape *t, struct tensor *a, struct tensor *b, struct tensor **y_p,

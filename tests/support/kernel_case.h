@@ -71,6 +71,8 @@ void case_pool_bwd(struct tensors *ts, enum dtype t);
 
 void case_glu_fwd(struct tensors *ts, enum dtype t);
 void case_glu_bwd(struct tensors *ts, enum dtype t);
+void case_head_glu_fwd(struct tensors *ts, enum dtype t);
+void case_head_glu_bwd(struct tensors *ts, enum dtype t);
 void case_mul_fwd(struct tensors *ts, enum dtype t);
 void case_mul_bwd(struct tensors *ts, enum dtype t);
 void case_conv1d_fwd(struct tensors *ts, enum dtype t);

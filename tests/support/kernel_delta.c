@@ -51,6 +51,62 @@ void case_glu_bwd(struct tensors *ts, enum dtype t)
 	}
 }
 
+/* Rows and their width. */
+static const int64_t head_glus[][2] = {
+	{ 1, 1 }, { 5, 33 }, { 12, 128 }, { 3, 5000 }, { 700, 64 }
+};
+
+void case_head_glu_fwd(struct tensors *ts, enum dtype t)
+{
+	ts->floor = 1;
+	for (size_t s = 0; s < ARRAY_LEN(head_glus); s++) {
+		const int64_t r = head_glus[s][0], d = head_glus[s][1];
+		struct tensor64 *g = tensor_normal(ts, t, r, s & 1 ? 50 : 2),
+				*u = tensor_normal(ts, t, r * d, 1), *y = tensor_nan(ts, t, r * d);
+		double *want = nans(r * d);
+		LAUNCH(ts, K_head_glu_fwd, t, AB(y), AB(g), AB(u), AI(r), AI(d));
+		for (int64_t i = 0; i < r * d; i++)
+			want[i] = sigmoid(g->v[i / d]) * u->v[i];
+		tensor_check(ts, y, want, rel_of(t), fmax(small_of(t), 1e-30),
+			     "head_glu_fwd %lld by %lld", (long long)r, (long long)d);
+		mem_free(want);
+	}
+}
+
+void case_head_glu_bwd(struct tensors *ts, enum dtype t)
+{
+	for (size_t s = 0; s < ARRAY_LEN(head_glus) * 2; s++) {
+		const int64_t r = head_glus[s / 2][0], d = head_glus[s / 2][1];
+		const bool over = s & 1;
+		struct tensor64 *dy = tensor_normal(ts, t, r * d, 1),
+				*g = tensor_normal(ts, t, r, 2),
+				*u = tensor_normal(ts, t, r * d, 1),
+				*dg = over ? g : tensor_nan(ts, t, r),
+				*du = over ? dy : tensor_nan(ts, t, r * d);
+		double *wg = nans(r), *wu = nans(r * d), most = 0;
+		for (int64_t i = 0; i < r; i++) {
+			const double p = sigmoid(g->v[i]);
+			double sum = 0, size = 0;
+			for (int64_t j = i * d; j < (i + 1) * d; j++) {
+				sum += dy->v[j] * u->v[j];
+				size += fabs(dy->v[j] * u->v[j]);
+				wu[j] = dy->v[j] * p;
+			}
+			wg[i] = sum * p * (1 - p);
+			most = fmax(most, size * p * (1 - p));
+		}
+		LAUNCH(ts, K_head_glu_bwd, t, AB(dg), AB(du), AB(dy), AB(g), AB(u), AI(r), AI(d));
+		tensor_check(ts, dg, wg, rel_of(t), 1e-6 + 1e-6 * most,
+			     "head_glu_bwd dgate %lld by %lld in place %d", (long long)r,
+			     (long long)d, (int)over);
+		tensor_check(ts, du, wu, rel_of(t), 1e-6,
+			     "head_glu_bwd dup %lld by %lld in place %d", (long long)r,
+			     (long long)d, (int)over);
+		mem_free(wg);
+		mem_free(wu);
+	}
+}
+
 /* Rows, their width, and how far they are apart in a and in b. */
 static const struct {
 	int64_t rows, f, lda, ldb;

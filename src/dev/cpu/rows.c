@@ -291,6 +291,69 @@ INLINE void rmsnorm_dx(const struct rows *r, int64_t i, const bool bf)
 }
 BY_DTYPE(rmsnorm_dx)
 
+/* A row of c numbers times the sigmoid of its gate: x is the gates, add the rows. */
+INLINE void head_glu_fwd(const struct rows *r, int64_t i, const bool bf)
+{
+	ROWS_OF(r, i)
+	const int64_t c = r->c;
+	const vf one = v_set(1.0f);
+	for (int64_t n = r0; n < r1; n++) {
+		const vf s = one / (one + v_exp(v_set(-ld1(r->x, n, bf))));
+		for (int64_t j = 0; j < c; j += VW)
+			stm(r->y, n * c + j, ldm(r->add, n * c + j, c - j, bf) * s, c - j, bf);
+	}
+}
+BY_DTYPE(head_glu_fwd)
+
+int CPU_SYM(cpu_head_glu_fwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct rows r = { .y = cpu_ptr(a[0]),
+			  .x = cpu_ptr(a[1]),
+			  .add = cpu_ptr(a[2]),
+			  .n = a[3].i,
+			  .c = a[4].i,
+			  .per = rows_per(a[4].i),
+			  .bf = t == DT_BF16 };
+	cpu_par(c, rows_chunks(&r), head_glu_fwd_chunk, &r);
+	return 0;
+}
+
+/* y is the gradient of the gates, y2 that of the rows. */
+INLINE void head_glu_bwd(const struct rows *r, int64_t i, const bool bf)
+{
+	ROWS_OF(r, i)
+	const int64_t c = r->c;
+	const vf one = v_set(1.0f);
+	for (int64_t n = r0; n < r1; n++) {
+		const vf s = one / (one + v_exp(v_set(-ld1(r->x, n, bf))));
+		vf sum = { 0 };
+		for (int64_t j = 0; j < c; j += VW) {
+			const vf dy = ldm(r->dy, n * c + j, c - j, bf);
+			sum += dy * ldm(r->add, n * c + j, c - j, bf);
+			stm(r->y2, n * c + j, dy * s, c - j, bf);
+		}
+		st1(r->y, n, v_sum(sum) * s[0] * (1.0f - s[0]), bf);
+	}
+}
+BY_DTYPE(head_glu_bwd)
+
+int CPU_SYM(cpu_head_glu_bwd)(struct cpu *c, enum dtype t, const union dev_arg *a, struct err *e)
+{
+	(void)e;
+	struct rows r = { .y = cpu_ptr(a[0]),
+			  .y2 = cpu_ptr(a[1]),
+			  .dy = cpu_ptr(a[2]),
+			  .x = cpu_ptr(a[3]),
+			  .add = cpu_ptr(a[4]),
+			  .n = a[5].i,
+			  .c = a[6].i,
+			  .per = rows_per(a[6].i),
+			  .bf = t == DT_BF16 };
+	cpu_par(c, rows_chunks(&r), head_glu_bwd_chunk, &r);
+	return 0;
+}
+
 /* f(C) += sum over rows of dy * (x*rstd), or of dy alone when there is no x */
 INLINE void col_sums(const struct rows *r, int64_t i, const bool bf)
 {
