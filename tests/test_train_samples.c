@@ -343,14 +343,74 @@ static void going_back_and_killed(void **state)
 	tiny_remove(&t);
 }
 
+static void put(const struct tiny *t, const char *name, const char *text)
+{
+	char path[400];
+	struct err e = { 0 };
+	snprintf(path, sizeof path, "%s/model/%s", t->dir, name);
+	if (atomic_write_file(path, text, strlen(text), &e) < 0)
+		fail_msg("%s", e.msg);
+}
+
+/* Further ends of text, as transformers has them: of generation_config.json, else of config.json;
+ * what is no token is none. */
+static void ends_of_text(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *beside; /* generation_config.json */
+		int32_t end[3];
+	} rows[] = {
+		{ NULL, { 5, 6, 0 } },
+		{ "{\"eos_token_id\":7}", { 7, 0, 0 } },
+		{ "{\"eos_token_id\":[7,100000,8,\"9\",-1]}", { 7, 8, 0 } },
+		{ "{\"eos_token_id\":null}", { 5, 6, 0 } },
+		{ "{\"eos_token_id\":", { 5, 6, 0 } }, /* a warning */
+	};
+	struct tiny t;
+	char model[400];
+	tiny_make(&t, 1, 4);
+	snprintf(model, sizeof model, "%s/model", t.dir);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct model_file *f;
+		struct model_config *c = mem_zalloc(sizeof *c);
+		struct tokenizer *tok;
+		struct err e = { 0 };
+		int32_t id[STOPS_MOST];
+		if (rows[i].beside)
+			put(&t, "generation_config.json", rows[i].beside);
+		if (model_file_open(model, &f, &e) < 0)
+			fail_msg("%s", e.msg);
+		json_object_set_new((json_t *)model_file_config(f), "eos_token_id",
+				    json_pack("[i,i]", 5, 6));
+		if (model_config_read(model_file_config(f), model, c, &e) < 0 ||
+		    runtime_tokenizer(f, c, &tok, &e) < 0)
+			fail_msg("%s", e.msg);
+		const size_t n = generate_stops(f, tok, NULL, id);
+		size_t k = 0;
+		assert_int_equal(id[0], tokenizer_eos(tok));
+		for (; rows[i].end[k]; k++)
+			assert_true(1 + k < n && id[1 + k] == rows[i].end[k]);
+		assert_int_equal(n, 1 + k);
+		tokenizer_free(tok);
+		model_file_close(f);
+		mem_free(c);
+	}
+	tiny_remove(&t);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_generate_says), cmocka_unit_test(not_finite),
-		cmocka_unit_test(left_out),           cmocka_unit_test(the_same_from_two_workers),
-		cmocka_unit_test(going_back),         cmocka_unit_test(going_back_and_killed),
+		cmocka_unit_test(ends_of_text),
+		cmocka_unit_test(what_generate_says),
+		cmocka_unit_test(not_finite),
+		cmocka_unit_test(left_out),
+		cmocka_unit_test(the_same_from_two_workers),
+		cmocka_unit_test(going_back),
+		cmocka_unit_test(going_back_and_killed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,18 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/os_calls.h"
 #include "base/rng.h"
 #include "model/decoder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { PREFILL = 512 };
 
@@ -77,11 +81,39 @@ static size_t complete_bytes(const char *s, size_t n)
 	return want > back + 1 ? n - 1 - back : n;
 }
 
-size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat,
-		      int32_t id[STOPS_MOST])
+/* A number or a list of them. */
+static size_t add_ids(const json_t *v, const struct tokenizer *tok, int32_t *id, size_t n)
 {
+	const size_t many = json_is_array(v) ? json_array_size(v) : 1;
+	for (size_t i = 0; i < many && n < STOPS_MOST; i++) {
+		const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
+		const json_int_t x = json_is_integer(one) ? json_integer_value(one) : -1;
+		if (x >= 0 && x < (json_int_t)tokenizer_vocab_size(tok))
+			id[n++] = (int32_t)x;
+	}
+	return n;
+}
+
+size_t generate_stops(const struct model_file *f, const struct tokenizer *tok,
+		      const struct chat_template *chat, int32_t id[STOPS_MOST])
+{
+	static const char key[] = "eos_token_id";
+	char path[4096];
+	struct stat st;
+	struct err ignored;
+	json_t *beside = NULL;
+	size_t n = 1;
 	id[0] = tokenizer_eos(tok);
-	return 1 + (chat ? chat_stops(chat, tok, id + 1, STOPS_MOST - 1) : 0);
+	if (chat)
+		n += chat_stops(chat, tok, id + 1, TURN_ENDS);
+	snprintf(path, sizeof path, "%s/generation_config.json", model_file_path(f));
+	if (stat(path, &st) == 0 && json_parse_file(path, 1 << 20, &beside, &ignored) < 0)
+		log_warn("%s: is not read: %s", path, ignored.msg);
+	const json_t *v = json_object_get(beside, key);
+	v = v && !json_is_null(v) ? v : json_object_get(model_file_config(f), key);
+	n = add_ids(v, tok, id, n);
+	json_decref(beside);
+	return n;
 }
 
 static bool is_stop(int32_t id, const int32_t *stop, size_t nstop)
@@ -117,7 +149,7 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 	struct buf shown_text = BUF_INIT;
 	size_t shown = 0;
 	int32_t stop[STOPS_MOST];
-	size_t nstop = generate_stops(r->tok, r->chat, stop);
+	size_t nstop = generate_stops(r->file, r->tok, r->chat, stop);
 	int32_t *order = mem_array((size_t)r->cfg.vocab, sizeof *order);
 	int rc = 0;
 	if (!order) {

@@ -28,11 +28,12 @@ struct generate_stats {
 /* Called with the text that is final (complete UTF-8); return non-zero to stop. */
 typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
 
-/* Ids after which an answer is over: the model's end of text, and the template's ends of turn
- * (`chat` MAY be NULL). Returns how many. */
-enum { STOPS_MOST = 17 };
-size_t generate_stops(const struct tokenizer *tok, const struct chat_template *chat,
-		      int32_t id_p[STOPS_MOST]);
+/* Ids after which an answer is over: the tokenizer's end of text, the template's ends of turn
+ * (`chat` MAY be NULL), and as in transformers the eos_token_id, a number or a list, of
+ * generation_config.json beside the model or else of its configuration. Returns how many. */
+enum { TURN_ENDS = 16, STOPS_MOST = TURN_ENDS + 17 };
+size_t generate_stops(const struct model_file *f, const struct tokenizer *tok,
+		      const struct chat_template *chat, int32_t id_p[STOPS_MOST]);
 
 /* Continues `prompt`. Stops at an end-of-turn token, after max_new tokens, or when the model's
  * positions are used up. */

@@ -24,15 +24,6 @@ static int encode(const struct job *j, const char *text, struct tokens *ids, str
 	return chat_encode(j->chat, j->tok, &m, 1, true, ids, NULL, e);
 }
 
-static bool is_stop(const struct job *j, int32_t id)
-{
-	int32_t stop[STOPS_MOST];
-	for (size_t i = 0, n = generate_stops(j->tok, j->chat, stop); i < n; i++)
-		if (id == stop[i])
-			return true;
-	return false;
-}
-
 static int add_line(const struct samples *s, const char *prompt, const struct buf *text,
 		    int64_t tokens, bool stopped, struct err *e)
 {
@@ -86,6 +77,8 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 	ids->n = 0;
 	TRY(encode(j, prompt, ids, e));
 	size_t begin = ids->n, most = begin + (size_t)j->cfg->sample_max_tokens;
+	int32_t stop[STOPS_MOST];
+	const size_t stops = generate_stops(j->file, j->tok, j->chat, stop);
 	bool stopped = false;
 	if (j->model.max_positions && most > (size_t)j->model.max_positions)
 		most = (size_t)j->model.max_positions;
@@ -104,7 +97,8 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 				 prompt);
 			return 0;
 		}
-		stopped = is_stop(j, id);
+		for (size_t i = 0; i < stops; i++)
+			stopped |= id == stop[i];
 		if (!stopped)
 			TRY(tokens_add(ids, id, e));
 	}
