@@ -82,17 +82,19 @@ static void __attribute__((format(printf, 2, 3))) set(struct scenario *s, const 
 static void family(struct scenario *s, struct dice *d)
 {
 	struct buf b = BUF_INIT;
-	const char *f = ONE_OF(d, "llama", "llama", "llama", "mistral", "qwen2", "qwen3",
-			       "qwen3_moe", "mixtral", "gpt_oss", "glm4_moe", "gemma", "gemma2",
-			       "gemma3_text", "gemma4_text", "phi3", "olmo2", "granite", "olmoe",
-			       "glm4", "smollm3", "qwen2_moe", "lfm2");
+	const char *f =
+		ONE_OF(d, "llama", "llama", "llama", "mistral", "qwen2", "qwen3", "qwen3_moe",
+		       "mixtral", "gpt_oss", "glm4_moe", "gemma", "gemma2", "gemma3_text",
+		       "gemma4_text", "phi3", "olmo2", "granite", "olmoe", "glm4", "smollm3",
+		       "qwen2_moe", "lfm2", "lfm2_moe", "lfm3", "granitemoehybrid");
 	const int kv = INT_OF(d, 1, 1, 2, 3), heads = kv * INT_OF(d, 1, 1, 2, 3);
 	int head = INT_OF(d, 4, 8, 8, 16, 20, 80), hidden = INT_OF(d, 8, 24, 36, 40, 66, 100);
 	int layers = pick(d, 1, 6);
 	const bool phi = !strcmp(f, "phi3"),
 		   simple = phi || !strcmp(f, "olmo2") || !strcmp(f, "granite") ||
 			    !strcmp(f, "olmoe") || !strcmp(f, "mixtral") || !strcmp(f, "qwen2") ||
-			    !strcmp(f, "smollm3") || !strcmp(f, "qwen2_moe");
+			    !strcmp(f, "smollm3") || !strcmp(f, "qwen2_moe") ||
+			    !strcmp(f, "granitemoehybrid");
 	if (simple)
 		hidden = heads * head;
 	if (hidden > 240)
@@ -122,6 +124,21 @@ static void family(struct scenario *s, struct dice *d)
 		buf_addf(&b,
 			 ",\"block_multiple_of\":4,\"conv_L_cache\":%d,\"full_attn_idxs\":[1,2]",
 			 INT_OF(d, 2, 3, 4));
+	if (!strcmp(f, "lfm3"))
+		buf_addf(&b, ",\"conv_L_cache\":%d,\"use_sandwich_norm\":%s,\"sliding_window\":%d",
+			 INT_OF(d, 2, 4, 7), chance(d, 70) ? "true" : "false", INT_OF(d, 1, 9));
+	if (!strcmp(f, "granitemoehybrid"))
+		buf_addf(&b,
+			 ",\"num_local_experts\":0,\"shared_intermediate_size\":%d,"
+			 "\"position_embedding_type\":\"rope\"",
+			 INT_OF(d, 3, 24, 75));
+	if (!strcmp(f, "granitemoehybrid") || !strcmp(f, "lfm2_moe")) {
+		buf_adds(&b, ",\"layer_types\":[");
+		for (int i = 0; i < layers; i++)
+			buf_addf(&b, "%s\"%s\"", i ? "," : "",
+				 *f == 'l' && i % 3 != 1 ? "conv" : "full_attention");
+		buf_adds(&b, "]");
+	}
 	if (!strcmp(f, "gemma3_text"))
 		buf_addf(&b, ",\"sliding_window_pattern\":%d", INT_OF(d, 2, 3));
 	if (!strcmp(f, "gemma2") || !strcmp(f, "gemma3_text"))
@@ -140,12 +157,19 @@ static void family(struct scenario *s, struct dice *d)
 			 INT_OF(d, 8, 24), INT_OF(d, 8, 20));
 	if (!strcmp(f, "mixtral") || !strcmp(f, "gpt_oss"))
 		buf_addf(&b, ",\"num_local_experts\":%d,\"num_experts_per_tok\":%d", x, k);
-	const char *const mixtures[] = { "qwen3_moe", "olmoe",   "qwen2_moe",
-					 "mixtral",   "gpt_oss", "glm4_moe" };
+	const char *const mixtures[] = { "qwen3_moe", "olmoe",    "qwen2_moe", "mixtral",
+					 "gpt_oss",   "glm4_moe", "lfm2_moe" };
 	for (size_t i = 0; i < ARRAY_LEN(mixtures); i++)
 		s->experts = strcmp(f, mixtures[i]) ? s->experts : x;
 	s->mixture_first = 0;
-	s->glm = !strcmp(f, "glm4_moe");
+	s->glm = !strcmp(f, "glm4_moe") || !strcmp(f, "lfm2_moe");
+	if (!strcmp(f, "lfm2_moe")) {
+		s->mixture_first = layers > 1 ? pick(d, 0, 1) : 0;
+		buf_addf(&b,
+			 ",\"moe_intermediate_size\":24,\"num_experts\":%d,"
+			 "\"num_experts_per_tok\":%d,\"num_dense_layers\":%d",
+			 x, k, (int)s->mixture_first);
+	}
 	if (!strcmp(f, "glm4_moe")) {
 		s->mixture_first = layers > 1 ? pick(d, 0, 1) : 0;
 		buf_addf(&b,
@@ -155,7 +179,7 @@ static void family(struct scenario *s, struct dice *d)
 			 "\"first_k_dense_replace\":%d",
 			 x, k, (int)s->mixture_first);
 	}
-	if (!strcmp(f, "granite"))
+	if (!strncmp(f, "granite", 7))
 		buf_adds(&b, ",\"embedding_multiplier\":6.0,\"residual_multiplier\":0.22,"
 			     "\"attention_multiplier\":0.4,\"logits_scaling\":3.0");
 	s->phi = phi;
