@@ -2,7 +2,7 @@
 /* model_lfm2.c - LFM2 (Liquid AI 2025), dense: layers with a short convolution between gates
  * (delta.h) and layers with attention, whose queries and keys are normed by head; names of its
  * own for modules and norms. Source: transformers 5.24, models/lfm2. */
-#include "model/model.h"
+#include "model/lfm.h"
 
 #include "base/err.h"
 #include "base/json.h"
@@ -31,9 +31,7 @@ static int check_same(const json_t *j, const char *where, const struct model_con
 	static const struct {
 		const char *key;
 		bool want;
-	} flags[] = { { "conv_bias", false },
-		      { "block_use_swiglu", true },
-		      { "use_pos_enc", true } };
+	} flags[] = { { "block_use_swiglu", true }, { "use_pos_enc", true } };
 	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
 		bool v = flags[i].want;
 		TRY(json_opt_bool(j, where, flags[i].key, &v, e));
@@ -47,23 +45,14 @@ static int check_same(const json_t *j, const char *where, const struct model_con
 
 static int read_lfm2(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	c->lfm2 = true;
-	c->qk_norm = true;
-	c->norms = NORMS_LFM2;
-	c->delta_conv = 3;
-	TRY(json_opt_num(j, where, "norm_eps", 0, 1, &c->norm_eps, e));
-	TRY(json_opt_bool(j, where, "tie_embedding", &c->tied, e));
-	TRY(json_opt_int(j, where, "conv_L_cache", 2, 16, &c->delta_conv, e));
+	TRY(lfm_read(j, where, 3, c, e));
 	TRY(check_same(j, where, c, e));
 	TRY(lfm2_width(j, where, &c->intermediate, e));
 	return lfm2_read_layers(j, where, c->layers, c->delta, &c->delta_layers, e);
 }
 
 static const char *const types[] = { "lfm2", NULL };
-static const char *const keys[] = { "norm_eps",
-				    "tie_embedding",
-				    "conv_L_cache",
-				    "conv_bias",
+static const char *const keys[] = { LFM_KEYS,
 				    "conv_dim",
 				    "conv_dim_out",
 				    "conv_use_xavier_init",

@@ -3,6 +3,7 @@
  * first have MLPs and the others experts, chosen by the sigmoid of a logit plus a correction.
  * Weights that are divided by their sum are divided by 1e-6 more in transformers. Source:
  * transformers 5.24, models/lfm2_moe. */
+#include "model/lfm.h"
 #include "model/mixture.h"
 
 #include "base/err.h"
@@ -11,19 +12,11 @@
 
 static int read_lfm2_moe(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	bool bias = false, corrected = true;
+	bool corrected = true;
 	int64_t dense = 2;
-	c->lfm2 = c->qk_norm = c->router_sigmoid = c->experts_whole = true;
-	c->norms = NORMS_LFM2;
+	c->router_sigmoid = c->experts_whole = true;
 	c->expert_names = EXPERTS_FF;
-	c->delta_conv = 3;
-	TRY(json_opt_num(j, where, "norm_eps", 0, 1, &c->norm_eps, e));
-	TRY(json_opt_bool(j, where, "tie_embedding", &c->tied, e));
-	TRY(json_opt_int(j, where, "conv_L_cache", 2, 16, &c->delta_conv, e));
-	TRY(json_opt_bool(j, where, "conv_bias", &bias, e));
-	if (bias)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'conv_bias' is true; only false is supported", where);
+	TRY(lfm_read(j, where, 3, c, e));
 	TRY(lfm2_read_layers(j, where, c->layers, c->delta, &c->delta_layers, e));
 	TRY(json_opt_int(j, where, "num_dense_layers", 0, c->layers, &dense, e));
 	for (int64_t i = 0; i < dense; i++)
@@ -41,10 +34,7 @@ static int read_lfm2_moe(const json_t *j, const char *where, struct model_config
 }
 
 static const char *const types[] = { "lfm2_moe", NULL };
-static const char *const keys[] = { "norm_eps",
-				    "tie_embedding",
-				    "conv_L_cache",
-				    "conv_bias",
+static const char *const keys[] = { LFM_KEYS,
 				    "layer_types",
 				    "num_dense_layers",
 				    "moe_intermediate_size",

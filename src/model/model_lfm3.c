@@ -3,7 +3,7 @@
  * attention with and without a window, of which each head's output is multiplied by the sigmoid of
  * a gate of its own; norms before and behind both blocks. Source: transformers 5.24, models/lfm3.
  */
-#include "model/model.h"
+#include "model/lfm.h"
 
 #include "base/err.h"
 #include "base/json.h"
@@ -38,34 +38,30 @@ static int read_layers(const json_t *j, const char *where, struct model_config *
 
 static int read_lfm3(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	bool bias = false, behind = true;
-	c->lfm2 = c->lfm3 = c->qk_norm = c->head_gate = true;
-	c->delta_conv = 7;
+	bool behind = true;
+	c->lfm3 = c->head_gate = true;
 	c->window = 256;
-	TRY(json_opt_num(j, where, "norm_eps", 0, 1, &c->norm_eps, e));
-	TRY(json_opt_bool(j, where, "tie_embedding", &c->tied, e));
-	TRY(json_opt_int(j, where, "conv_L_cache", 2, 16, &c->delta_conv, e));
-	TRY(json_opt_bool(j, where, "conv_bias", &bias, e));
+	TRY(lfm_read(j, where, 7, c, e));
 	TRY(json_opt_bool(j, where, "use_sandwich_norm", &behind, e));
 	TRY(json_opt_bool(j, where, "use_attention_gate", &c->head_gate, e));
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
 	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &c->window, e));
-	if (bias)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: 'conv_bias' is true; only false is supported", where);
 	c->o_bias = c->qkv_bias;
-	c->norms = behind ? NORMS_LFM3 : NORMS_LFM2;
+	if (behind)
+		c->norms = NORMS_LFM3;
 	TRY(read_layers(j, where, c, e));
 	TRY(rope_read_kind(j, where, "full_attention", 0, c->head_dim, 1e6, 0.5, c, e));
 	return rope_read_kind(j, where, "sliding_attention", 1, c->head_dim, 1e4, 1, c, e);
 }
 
 static const char *const types[] = { "lfm3", NULL };
-static const char *const keys[] = { "norm_eps",          "tie_embedding",
-				    "conv_L_cache",      "conv_bias",
-				    "layer_types",       "sliding_window",
-				    "use_sandwich_norm", "use_attention_gate",
-				    "attention_bias",    NULL };
+static const char *const keys[] = { LFM_KEYS,
+				    "layer_types",
+				    "sliding_window",
+				    "use_sandwich_norm",
+				    "use_attention_gate",
+				    "attention_bias",
+				    NULL };
 
 const struct model_family model_lfm3 = { .name = "lfm3",
 					 .help = "LFM3 (dense)",

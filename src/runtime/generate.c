@@ -116,7 +116,7 @@ size_t generate_stops(const struct model_file *f, const struct tokenizer *tok,
 	return n;
 }
 
-static bool is_stop(int32_t id, const int32_t *stop, size_t nstop)
+bool generate_is_stop(int32_t id, const int32_t *stop, size_t nstop)
 {
 	for (size_t i = 0; i < nstop; i++)
 		if (id == stop[i])
@@ -185,7 +185,7 @@ int generate(struct runtime *r, const int32_t *prompt, size_t n, int64_t max_new
 				     (long long)kv.len + 1);
 			goto out;
 		}
-		if (is_stop(id, stop, nstop)) {
+		if (generate_is_stop(id, stop, nstop)) {
 			st.stopped = true;
 			break;
 		}

@@ -34,6 +34,7 @@ typedef int (*generate_text_fn)(void *ctx, const char *text, size_t n);
 enum { TURN_ENDS = 16, STOPS_MOST = TURN_ENDS + 17 };
 size_t generate_stops(const struct model_file *f, const struct tokenizer *tok,
 		      const struct chat_template *chat, int32_t id_p[STOPS_MOST]);
+bool generate_is_stop(int32_t id, const int32_t *stop, size_t nstop);
 
 /* Continues `prompt`. Stops at an end-of-turn token, after max_new tokens, or when the model's
  * positions are used up. */

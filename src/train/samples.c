@@ -97,8 +97,7 @@ static int answer(const struct samples *s, const char *prompt, struct tokens *id
 				 prompt);
 			return 0;
 		}
-		for (size_t i = 0; i < stops; i++)
-			stopped |= id == stop[i];
+		stopped = generate_is_stop(id, stop, stops);
 		if (!stopped)
 			TRY(tokens_add(ids, id, e));
 	}
