@@ -55,6 +55,7 @@ fleet    fleet_(open|remember|remembered)$ src/ops/fleet.c
 fleet    -                              src/cli/cmd_status.c
 gguf     -          src/file/gguf.c src/file/format_gguf.c src/file/gguf_config.c
 gguf     -          src/file/ggml_blocks.c
+gguf     -          src/file/gguf_keys.c src/file/gguf_config_gemma4.c
 safetensors -       src/file/safetensors.c src/base/json_each.c
 config   config_load(_as)?$                  src/config/config.c
 config   config_(is_plain|profile|complete|refers_first|names_ranks)$ src/config/config_check.c

@@ -286,6 +286,33 @@ static void test_gguf_bytebpe(void **state)
 	assert_int_equal(bad, 0);
 }
 
+/* A GGUF of Gemma 4 has merges, and scores that mean nothing. */
+static void test_gguf_gemma4(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	struct tokenizer *t = NULL;
+	json_t *kv = to_gguf("llama2", "gemma4"), *scores = json_array();
+	for (size_t i = json_array_size(json_object_get(kv, "tokenizer.ggml.tokens")); i-- > 0;)
+		json_array_append_new(scores, json_real(i % 7));
+	json_object_set_new(kv, "tokenizer.ggml.scores", scores);
+	json_object_set_new(kv, "tokenizer.ggml.model", json_string("gemma4"));
+	json_object_set_new(kv, "tokenizer.ggml.unknown_token_id", json_integer(0));
+	json_object_set_new(kv, "tokenizer.ggml.add_space_prefix", json_true());
+	if (tokenizer_from_gguf(kv, "gemma4", &t, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(compare("llama2", t, false), 0);
+	assert_int_equal(written("llama2", kv, false), 0);
+	tokenizer_free(t);
+	json_object_set_new(kv, "tokenizer.ggml.model",
+			    json_string("llama")); /* the scores count */
+	if (tokenizer_from_gguf(kv, "llama", &t, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_not_equal(compare("llama2", t, false), 0);
+	tokenizer_free(t);
+	json_decref(kv);
+}
+
 /* The ids of a text in a tokenizer.json, as `tokenizers` 0.23 gives them. */
 static void gives(const char *doc, const char *text, const char *want)
 {
@@ -434,9 +461,10 @@ static void test_pieces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_json),         cmocka_unit_test(test_gguf_spm),
-		cmocka_unit_test(test_gguf_bytebpe), cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_pre_names),    cmocka_unit_test(test_pre_marks),
+		cmocka_unit_test(test_json),        cmocka_unit_test(test_gguf_spm),
+		cmocka_unit_test(test_gguf_gemma4), cmocka_unit_test(test_gguf_bytebpe),
+		cmocka_unit_test(test_pieces),      cmocka_unit_test(test_pre_names),
+		cmocka_unit_test(test_pre_marks),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -146,6 +146,21 @@ static void test_adapter_experts(void **state)
 	pair[1].module = "model.layers.0.mlp.experts.8.up_proj";
 	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_UNSUPPORTED);
 	model_file_close(b);
+	/* gate and up of all experts are one tensor in a file of Gemma 4 */
+	b = open_model("gemma4-moe");
+	pair[0].module = "model.layers.0.experts.1.down_proj";
+	pair[0].in = 24;
+	pair[0].out = 48;
+	const struct peft_adapter down = { .cfg = { .r = 2, .alpha = 4 },
+					   .pair = pair,
+					   .npair = 1 };
+	assert_int_equal(gguf_write_adapter(out, b, &down, &e), 0);
+	pair[0].module = "model.layers.0.experts.1.up_proj";
+	pair[0].in = 48;
+	pair[0].out = 24;
+	assert_int_equal(gguf_write_adapter(out, b, &down, &e), ERR_UNSUPPORTED);
+	assert_non_null(strstr(e.msg, "one tensor"));
+	model_file_close(b);
 }
 
 int main(void)

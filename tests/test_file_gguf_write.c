@@ -250,7 +250,8 @@ static void test_families(void **state)
 		"gemma3-gguf",  "phi3",      "phi4-mini",    "glm4",     "olmoe",
 		"mixtral",      "qwen3-moe", "qwen2-moe",    "glm4-moe", "olmo3",
 		"exaone4-gguf", "ernie4_5",  "qwen3_5-gguf", "seed_oss", "qwen3_5-moe-gguf",
-		"ernie4_5-moe", "lfm2",      "lfm2-moe",     "granite4"
+		"ernie4_5-moe", "lfm2",      "lfm2-moe",     "granite4", "gemma4",
+		"gemma4-moe"
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		struct err e = { 0 };
@@ -412,6 +413,54 @@ static void test_spm(void **state)
 	model_file_close(a);
 	model_file_close(b);
 	scratch_text(scratch("spm/tokenizer_config.json"), "{}");
+}
+
+/* Gemma 4 has merges in place of scores, and special tokens that llama.cpp shows. */
+static void test_gemma4_vocab(void **state)
+{
+	(void)state;
+	const char *folder = scratch("gemma4");
+	struct model_file *b, *a;
+	assert_int_equal(mkdir(folder, 0700), 0);
+	scratch_text(scratch("gemma4/config.json"),
+		     "{\"model_type\":\"gemma4_text\",\"hidden_size\":4,\"intermediate_size\":4,"
+		     "\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":4,"
+		     "\"global_head_dim\":4,\"hidden_size_per_layer_input\":0,"
+		     "\"max_position_embeddings\":8,\"vocab_size\":10}");
+	char data[8 + 1000];
+	const char *head = "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[10,4],"
+			   "\"data_offsets\":[0,160]}}";
+	uint64_t n = strlen(head);
+	memset(data, 0, sizeof data);
+	memcpy(data, &n, 8);
+	memcpy(data + 8, head, n);
+	scratch_write(scratch("gemma4/model.safetensors"), data, 8 + n + 160);
+	scratch_text(
+		scratch("gemma4/tokenizer.json"),
+		"{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},{\"id\":1,"
+		"\"content\":\"<bos>\",\"special\":true},{\"id\":8,\"content\":\"<|channel>\","
+		"\"special\":true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":"
+		"\" \"},\"content\":\"\xe2\x96\x81\"},\"pre_tokenizer\":null,\"post_processor\":"
+		"null,\"decoder\":null,\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+		"\"unk_token\":\"<unk>\",\"merges\":[\"b c\",[\"a\",\"bc\"]],\"vocab\":{\"<unk>\""
+		":0,\"<bos>\":1,\"</s>\":2,\"<0x0A>\":3,\"abc\":4,\"bc\":5,\"a\":6,\"b\":7,"
+		"\"c\":9}}}");
+	b = open_model(folder);
+	a = convert(b, GGUF_OUT_F16, scratch("gemma4.gguf"));
+	const json_t *v = model_file_gguf_vocab(a),
+		     *type = json_object_get(v, "tokenizer.ggml.token_type"),
+		     *merges = json_object_get(v, "tokenizer.ggml.merges");
+	static const int types[] = { 2, 3, 1, 6, 1, 1, 1, 1, 4, 1 };
+	for (size_t i = 0; i < 10; i++)
+		assert_int_equal(json_integer_value(json_array_get(type, i)), types[i]);
+	assert_string_equal(json_string_value(json_object_get(v, "tokenizer.ggml.model")),
+			    "gemma4");
+	assert_null(json_object_get(v, "tokenizer.ggml.scores"));
+	assert_int_equal(json_array_size(merges), 2);
+	assert_string_equal(json_string_value(json_array_get(merges, 1)), "a bc");
+	assert_true(json_is_false(json_object_get(v, "tokenizer.ggml.add_space_prefix")));
+	model_file_close(a);
+	model_file_close(b);
 }
 
 #define LLAMA3                                                                                     \
@@ -772,8 +821,8 @@ int main(void)
 		cmocka_unit_test(test_vocab),         cmocka_unit_test(test_carried),
 		cmocka_unit_test(test_mixtures),      cmocka_unit_test(test_mxfp4),
 		cmocka_unit_test(test_wrong_experts), cmocka_unit_test(test_types),
-		cmocka_unit_test(test_spm),           cmocka_unit_test(test_pre_names),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_spm),           cmocka_unit_test(test_gemma4_vocab),
+		cmocka_unit_test(test_pre_names),     cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,6 +110,8 @@ static const struct row {
 	{ "lfm2.gguf", "lfm2", true },
 	{ "lfm2-moe.gguf", "lfm2-moe", true },
 	{ "granite4.gguf", "granite4", true },
+	{ "gemma4.gguf", "gemma4", true },
+	{ "gemma4-moe.gguf", "gemma4-moe", true },
 	{ "smollm3-gguf", "smollm3-gguf", true },
 	{ "smollm3-gguf.gguf", "smollm3-gguf", true },
 	{ "gemma.gguf", "gemma", true },

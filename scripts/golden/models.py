@@ -109,6 +109,8 @@ GGUF = (
     "lfm2",
     "lfm2-moe",
     "granite4",
+    "gemma4",
+    "gemma4-moe",
 )
 LORA_R, LORA_ALPHA = 3, 4.0
 ROUTER_LOSS, ROUTER_Z = 0.3, 0.02
@@ -2067,10 +2069,30 @@ def linear_attention(k, a, c):
     return -np.exp(a.astype(np.float64)) if k.endswith("A_log") else a
 
 
+def gemma4_gguf(w, c):
+    """What the two kinds of layers of Gemma 4 have; returns how many heads of keys each layer."""
+    slides = [t == "sliding_attention" for t in c["layer_types"]]
+    w.add_shared_kv_layers(0)
+    w.add_embedding_length_per_layer_input(0)
+    w.add_sliding_window_pattern(slides)
+    w.add_key_length_swa(c["head_dim"])
+    w.add_value_length_swa(c["head_dim"])
+    w.add_rope_dimension_count_swa(c["head_dim"])
+    w.add_rope_freq_base(1e6)
+    w.add_rope_freq_base_swa(1e4)
+    w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    turn = int(c["global_head_dim"] * 0.25 / 2)
+    still = c["global_head_dim"] // 2 - turn
+    w.add_tensor("rope_freqs.weight", np.array([1.0] * turn + [1e30] * still, np.float32))
+    kv = c["num_key_value_heads"], c["num_global_key_value_heads"]
+    return [kv[not s] for s in slides]
+
+
 def write_family_gguf(name, model, c):
     """The same model as llama.cpp's converter writes it: names by its table, norms of Gemma plus
     one, q and k of Granite, SmolLM3 and Mixtral permuted, the experts of a layer as one tensor."""
     other = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+    other |= {"gemma4_text": "gemma4"}
     other |= {"qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "olmo3": "olmo2"}
     other |= {"qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
     other |= {"ernie4_5_moe": "ernie4_5-moe", "lfm2_moe": "lfm2moe"}
@@ -2093,10 +2115,14 @@ def write_family_gguf(name, model, c):
     heads = c["num_key_value_heads"]
     if arch.startswith("lfm2"):
         heads = [0 if t == "conv" else heads for t in c["layer_types"]]
+    if arch == "gemma4":
+        heads = gemma4_gguf(w, c)
+        hd = c["global_head_dim"]
     w.add_head_count_kv(heads)
     w.add_layer_norm_rms_eps(c.get("norm_eps", c.get("rms_norm_eps", 1e-6)))
     rope = c.get("rope_parameters", c)
-    w.add_rope_freq_base(rope.get("rope_theta", 10000.0))
+    if arch != "gemma4":
+        w.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     w.add_key_length(hd)
     w.add_value_length(hd)
     w.add_rope_dimension_count(int(hd * rope.get("partial_rotary_factor", 1.0)))
@@ -2119,10 +2145,11 @@ def write_family_gguf(name, model, c):
         w.add_leading_dense_block_count(c["num_dense_layers"])
         w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         w.add_expert_weights_scale(c["routed_scaling_factor"])
-    if c.get("num_experts_per_tok"):
+    used = c.get("num_experts_per_tok") or c.get("top_k_experts")
+    if used:
         n = [c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if k in c]
         w.add_expert_count(n[0])
-        w.add_expert_used_count(c["num_experts_per_tok"])
+        w.add_expert_used_count(used)
     if "moe_intermediate_size" in c:
         w.add_expert_feed_forward_length(c["moe_intermediate_size"])
     if "shared_expert_intermediate_size" in c:
@@ -2164,6 +2191,7 @@ def write_family_gguf(name, model, c):
         w.add_tensor("rope_factors_long.weight", np.array(s["long_factor"], np.float32))
         w.add_tensor("rope_factors_short.weight", np.array(s["short_factor"], np.float32))
     names = gguf.get_tensor_name_map(kind, c["num_hidden_layers"])
+    plus_one = ("gemma", "gemma2", "gemma3", "qwen35", "qwen35moe")
     merged = {}  # of experts, whose numbers ascend
     state = dict(model.state_dict())
     for k in [k for k in state if "shared_mlp" in k]:
@@ -2183,7 +2211,7 @@ def write_family_gguf(name, model, c):
             a = a[:, 0]
         if ".linear_attn." in k:
             a = linear_attention(k, a, c)
-        elif arch.startswith(("gemma", "qwen35")) and k.endswith("norm.weight"):
+        elif arch in plus_one and k.endswith("norm.weight"):
             a = a + 1
         if arch in ("granite", "smollm3", "llama") and k.endswith("q_proj.weight"):
             a = permute(a, c["num_attention_heads"])
@@ -2198,10 +2226,20 @@ def write_family_gguf(name, model, c):
             to = names.get_name(k.replace("dt_bias", "dt_proj")) + ".bias"
         if k.endswith(".A_log"):
             to = names.get_name(k)
+        if k.endswith(".layer_scalar"):
+            to = names.get_name(k) + ".weight"
+        if k.endswith("router.scale"):
+            to = names.get_name(k.replace("scale", "proj")) + ".scale"
+        if k.endswith("router.per_expert_scale"):
+            of = k.replace("router.per_expert_scale", "experts.down_proj")
+            to = names.get_name(of) + ".scale"
         if k.endswith(("shared_expert_gate.weight", "moe_statics.e_score_correction_bias")):
             a = a[0]
         half = a.ndim > 1 and "ffn_gate_inp" not in to and "conv1d" not in to and ".conv." not in to
         w.add_tensor(to, np.ascontiguousarray(a, np.float16 if half else np.float32))
+    for k in [k for k in merged if arch == "gemma4" and "gate_proj" in k]:
+        both = zip(merged.pop(k), merged.pop(k.replace("gate", "up")))
+        merged[k.replace("gate", "gate_up")] = [np.concatenate(x) for x in both]
     for k, list_of in merged.items():
         if arch == "lfm2moe":  # the table knows them without "model."
             k = k.removeprefix("model.")

@@ -39,6 +39,10 @@ ATTENTION += ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"] 
 MIXTURE = dict(SHAPE, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2)
 MIXTURE["tie_word_embeddings"] = False
 LONG = dict(rope_type="longrope", short_factor=[1.1] * 6, long_factor=[2.5] * 6)
+GEMMA4 = dict(GEMMA, global_head_dim=32, hidden_size_per_layer_input=0, num_hidden_layers=4)
+GEMMA4 |= dict(attention_k_eq_v=True, num_global_key_value_heads=1, sliding_window=17)
+GEMMA4 |= dict(final_logit_softcapping=4.0)
+GEMMA4 |= dict(layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=0)
 MODELS = {
     "llama": ("LlamaConfig", dict(SHAPE, num_hidden_layers=2)),
     "qwen3": ("Qwen3Config", dict(SHAPE, num_hidden_layers=2, head_dim=16)),
@@ -139,6 +143,12 @@ MODELS = {
         | dict(shared_intermediate_size=80, layer_types=["full_attention"] * 2)
         | dict(position_embedding_type="rope", mamba_n_heads=16),
     ),
+    "gemma4": ("Gemma4TextConfig", GEMMA4),
+    "gemma4_moe": (  # beside an MLP
+        "Gemma4TextConfig",
+        dict(GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=2)
+        | dict(moe_intermediate_size=32),
+    ),
     "glm4": (
         "Glm4Config",
         dict(SHAPE, num_hidden_layers=2, head_dim=16, tie_word_embeddings=False)
@@ -216,11 +226,16 @@ def main():
         model = transformers.AutoModelForCausalLM.from_config(c)
         for p in model.parameters():
             p.data = torch.randn_like(p) * (0.15 if p.ndim > 1 else 0.1) + (
-                0 if p.ndim > 1 or "gemma" in name else 1
+                0 if p.ndim > 1 or name in ("gemma", "gemma2", "gemma3") else 1
             )
+        for k, p in model.named_parameters():
+            if name.startswith("gemma4") and k.endswith("q_norm.weight"):
+                p.data *= 0.2  # nothing else divides scores, and llama.cpp's keys are float16
         for k, b in model.named_buffers():
             if k.endswith(".expert_bias"):
                 b.copy_(torch.randn_like(b) * 0.2)
+            if k.endswith(".layer_scalar"):
+                b.copy_(torch.rand_like(b) + 0.5)
         ids = torch.randint(3, c.vocab_size, (N,))
         with tempfile.TemporaryDirectory() as d:
             model.save_pretrained(d + "/base")

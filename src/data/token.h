@@ -185,7 +185,7 @@ struct token_run;
 
 struct tokenizer_kind {
 	const char *name;
-	const char *gguf_model; /* tokenizer.ggml.model */
+	const char *gguf_models[2]; /* tokenizer.ggml.model */
 	/* Whether this kind reads that tokenizer.json. Asked in the order of tokenizer.def. */
 	bool (*fits)(const json_t *doc);
 	/* The model's own part, after vocabulary, normaliser, pre-tokenizer and merges have
@@ -210,6 +210,9 @@ extern const struct tokenizer_kind *const tokenizer_kinds[]; /* the rows, then N
 struct tokenizer *token_alloc(void); /* empty; NULL when memory is out */
 
 /* ---- reading -------------------------------------------------------------------------------- */
+
+/* The pairs are those of Gemma 4: of SentencePiece's kind, with merges in place of scores. */
+bool token_is_gemma4(const json_t *kv);
 
 /* Makes room for ids [0, n). */
 int token_table_init(struct tokenizer *t, size_t n, const char *where, struct err *e);

@@ -83,12 +83,16 @@ static int read_all(struct tokenizer *t, const json_t *kv, const char *where, st
 	const char *model = NULL;
 	TRY(json_need_str(kv, where, KEY "model", &model, e));
 	for (size_t i = 0; !t->kind && tokenizer_kinds[i]; i++)
-		if (!strcmp(tokenizer_kinds[i]->gguf_model, model))
-			t->kind = tokenizer_kinds[i];
+		for (size_t k = 0; k < ARRAY_LEN(tokenizer_kinds[i]->gguf_models); k++) {
+			const char *name = tokenizer_kinds[i]->gguf_models[k];
+			if (name && !strcmp(name, model))
+				t->kind = tokenizer_kinds[i];
+		}
 	if (!t->kind)
 		return err_set(
 			e, ERR_UNSUPPORTED,
-			"%s: the tokenizer model '%.64s' is not supported (gpt2 and llama are)",
+			"%s: the tokenizer model '%.64s' is not supported (gpt2, llama and gemma4 "
+			"are)",
 			where, model);
 	TRY(read_tokens(t, kv, where, e));
 	TRY(special_id(t, kv, KEY "bos_token_id", where, &t->bos, e));

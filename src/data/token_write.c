@@ -338,10 +338,11 @@ int tokenizer_gguf_to_json(const json_t *kv, const char *chat_template, const ch
 	json_t *model;
 	/* everything that is refused when reading is refused here */
 	TRY(tokenizer_from_gguf(kv, where, &t, e));
-	s.spm = !strcmp(t->kind->gguf_model, "llama");
+	s.spm = t->kind == &tokenizer_kind_spm;
 	tokenizer_free(t);
-	s.prefix = flag(&s, KEY "add_space_prefix", true);
-	s.flat = is_flat(json_object_get(kv, KEY "scores"));
+	const bool gemma4 = token_is_gemma4(kv);
+	s.prefix = flag(&s, KEY "add_space_prefix", !gemma4);
+	s.flat = gemma4 || is_flat(json_object_get(kv, KEY "scores"));
 	if (!s.spm)
 		TRY(token_pre_find(kv, where, &s.pre, e));
 	TRY(make_model(&s, &model, e));

@@ -156,7 +156,7 @@ static int bytebpe_word(struct token_run *s, const char *text, size_t n)
 
 const struct tokenizer_kind tokenizer_kind_bytebpe = {
 	.name = "bytebpe",
-	.gguf_model = "gpt2",
+	.gguf_models = { "gpt2" },
 	.fits = bytebpe_fits,
 	.from_json = bytebpe_from_json,
 	.from_gguf = bytebpe_from_gguf,

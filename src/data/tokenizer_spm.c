@@ -3,9 +3,9 @@
  *
  * Characters are the first symbols; spaces have become U+2581. Characters outside the vocabulary
  * become the tokens of their bytes (<0x00> to <0xFF>), else the unknown token. tokenizer.json
- * brings merges. A GGUF brings a score for each token: any two neighbours that together are a token
- * are joined, the best score first (SentencePiece's bpe_model.cc; llama.cpp does the same), and
- * text that is not a token at the end becomes bytes. */
+ * brings merges, and so does a GGUF of Gemma 4. Others bring a score for each token: any two
+ * neighbours that together are a token are joined, the best score first (SentencePiece's
+ * bpe_model.cc; llama.cpp does the same), and text that is not a token at the end becomes bytes. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -182,11 +182,18 @@ out:
 	return rc;
 }
 
+bool token_is_gemma4(const json_t *kv)
+{
+	const char *model = json_string_value(json_object_get(kv, "tokenizer.ggml.model"));
+	return model && !strcmp(model, "gemma4");
+}
+
 static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *where, struct err *e)
 {
 	const json_t *scores = json_object_get(kv, "tokenizer.ggml.scores"),
 		     *merges = json_object_get(kv, "tokenizer.ggml.merges");
-	bool prefix = true, trim = false, flat = true;
+	const bool gemma4 = token_is_gemma4(kv);
+	bool prefix = !gemma4, trim = false, flat = true;
 	TRY(json_opt_bool(kv, where, "tokenizer.ggml.add_space_prefix", &prefix, e));
 	TRY(json_opt_bool(kv, where, "tokenizer.ggml.remove_extra_whitespaces", &trim, e));
 	if (trim)
@@ -199,7 +206,7 @@ static int spm_from_gguf(struct tokenizer *t, const json_t *kv, const char *wher
 	t->step[t->nstep++] = (struct normal_step){
 		.kind = NORMAL_REPLACE, .from = " ", .nfrom = 1, .to = mark, .nto = MARK
 	};
-	if (scores)
+	if (scores && !gemma4)
 		TRY(read_scores(t, scores, where, &flat, e));
 	/* Some writers gave all tokens the same score: then only the merges give the order. */
 	if (flat && merges) {
@@ -377,7 +384,7 @@ static int spm_bytes(struct token_run *s, const char *text, size_t n)
 
 const struct tokenizer_kind tokenizer_kind_spm = {
 	.name = "spm",
-	.gguf_model = "llama",
+	.gguf_models = { "llama", "gemma4" },
 	.fits = spm_fits,
 	.from_json = spm_from_json,
 	.from_gguf = spm_from_gguf,

@@ -78,9 +78,10 @@ static enum dtype plain_dtype(int type)
 	}
 }
 
-/* A tensor under the name in `b`: g itself, or expert x of n in it. */
+/* A tensor under the name in `b`: g itself, or part x of n, the `halves` of one expert after the
+ * other. */
 static int add_part(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
-		    struct buf *b, int64_t x, int64_t n, struct err *e)
+		    struct buf *b, int64_t x, int64_t n, int64_t halves, struct err *e)
 {
 	struct model_tensor *t = &f->tensor[f->count];
 	struct entry *en = &m->entry[f->count];
@@ -98,7 +99,7 @@ static int add_part(struct model_file *f, struct gguf_model *m, const struct ggu
 	t->ggml_type = g->type;
 	t->ndim = g->ndim - (n > 0);
 	for (int i = 0; i < t->ndim; i++)
-		t->shape[i] = g->ne[t->ndim - 1 - i];
+		t->shape[i] = g->ne[t->ndim - 1 - i] / (i ? 1 : halves);
 	if (t->ndim == 1 && strstr(t->name, ".shared_expert_gate.weight")) { /* [1, in] */
 		t->ndim = 2;
 		t->shape[1] = t->shape[0];
@@ -130,10 +131,10 @@ static int64_t experts_of(const struct model_file *f)
 static size_t parts_of(const struct model_file *f, const struct gguf_tensor *g)
 {
 	const bool experts = strstr(g->name, "_exps.") && g->ne[g->ndim - 1] == experts_of(f);
-	return experts ? (size_t)experts_of(f) : 1;
+	return experts ? (size_t)experts_of(f) * (strstr(g->name, "_gate_up_") ? 2 : 1) : 1;
 }
 
-/* One tensor for each expert. `starred` is their name. */
+/* One tensor for each expert, or one of each half. `starred` is their name. */
 static int add_experts(struct model_file *f, struct gguf_model *m, const struct gguf_tensor *g,
 		       const char *starred, struct err *e)
 {
@@ -143,14 +144,20 @@ static int add_experts(struct model_file *f, struct gguf_model *m, const struct 
 			       "%s: tensor '%s' has %lld experts; '%s.expert_count' is %lld",
 			       f->path, g->name, (long long)(g->ndim < 2 ? 0 : g->ne[g->ndim - 1]),
 			       m->arch->name, (long long)n);
-	for (int64_t x = 0; x < n; x++) {
+	struct buf up = BUF_INIT;
+	const int64_t halves = gguf_name_up_to_hf(m->arch, g->name, &up) ? 2 : 1;
+	int rc = up.failed ? err_nomem(e, 128, "a name") : 0;
+	if (rc >= 0 && halves > 1 && (g->ndim != 3 || g->ne[1] % 2))
+		rc = err_set(e, ERR_INPUT, "%s: tensor '%s' is not gate and up of experts", f->path,
+			     g->name);
+	for (int64_t x = 0; x < n * halves && rc >= 0; x++) {
 		struct buf b = BUF_INIT;
-		gguf_expert_name(starred, x, &b);
-		int rc = add_part(f, m, g, &b, x, n, e);
+		gguf_expert_name(x % halves ? up.p : starred, x / halves, &b);
+		rc = add_part(f, m, g, &b, x, n * halves, halves, e);
 		buf_release(&b);
-		TRY(rc);
 	}
-	return 0;
+	buf_release(&up);
+	return rc;
 }
 
 /* Of a layer that predicts further tokens. */
@@ -180,7 +187,7 @@ static int add_tensor(struct model_file *f, struct gguf_model *m, const struct g
 				       json_object_get(f->config, "num_hidden_layers")));
 	}
 	const bool experts = !b.failed && strchr(b.p, '*');
-	int rc = experts ? add_experts(f, m, g, b.p, e) : add_part(f, m, g, &b, 0, 0, e);
+	int rc = experts ? add_experts(f, m, g, b.p, e) : add_part(f, m, g, &b, 0, 0, 1, e);
 	buf_release(&b);
 	return rc;
 }

@@ -5,76 +5,17 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/ggml_blocks.h"
+#include "file/gguf_keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define INT_LIMIT 2000000000
-
-struct maker {
-	const struct gguf *g;
-	const struct gguf_arch *arch;
-	json_t *o;
-};
-
-static const struct gguf_kv *find(const struct maker *m, const char *name)
-{
-	char key[128];
-	snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
-	return gguf_find(m->g, key);
-}
-
-/* A number under "<arch>.name"; a missing one leaves *v_p. */
-static int read_number(const struct maker *m, const char *name, bool need, double lo, double hi,
-		       double *v_p, struct err *e)
-{
-	const struct gguf_kv *kv = find(m, name);
-	json_t *v = NULL;
-	if (!kv)
-		return need ? err_set(e, ERR_INPUT, "%s: the key '%s.%s' is missing", m->g->path,
-				      m->arch->name, name)
-			    : 0;
-	if (kv->array)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s: '%s' differs from layer to layer, which is not supported",
-			       m->g->path, kv->key);
-	TRY(gguf_kv_one(m->g, kv, &v, e));
-	double d = json_number_value(v);
-	bool ok = json_is_number(v) && d >= lo && d <= hi;
-	json_decref(v);
-	if (!ok)
-		return err_set(e, ERR_INPUT, "%s: '%s' must be a number from %g to %g", m->g->path,
-			       kv->key, lo, hi);
-	*v_p = d;
-	return 0;
-}
-
-static int read_integer(const struct maker *m, const char *name, bool need, int64_t lo,
-			int64_t *v_p, struct err *e)
-{
-	double d = (double)*v_p;
-	TRY(read_number(m, name, need, (double)lo, INT_LIMIT, &d, e));
-	if (d != floor(d))
-		return err_set(e, ERR_INPUT, "%s: '%s.%s' must be a whole number", m->g->path,
-			       m->arch->name, name);
-	*v_p = (int64_t)d;
-	return 0;
-}
-
-static const struct gguf_tensor *find_tensor(const struct gguf *g, const char *name)
-{
-	for (size_t i = 0; i < g->ntensor; i++)
-		if (!strcmp(g->tensor[i].name, name))
-			return &g->tensor[i];
-	return NULL;
-}
-
 /* Keys that change the mathematics of other models written under the same architecture; harmless
  * only at these values. */
-static bool is_read(const struct maker *m, const char *name);
+static bool is_read(const struct gguf_keys *m, const char *name);
 
-static int refuse_unknown(const struct maker *m, struct err *e)
+static int refuse_unknown(const struct gguf_keys *m, struct err *e)
 {
 	static const struct {
 		const char *name;
@@ -96,7 +37,7 @@ static int refuse_unknown(const struct maker *m, struct err *e)
 		double v = rows[i].harmless;
 		if (is_read(m, rows[i].name))
 			continue;
-		TRY(read_number(m, rows[i].name, false, -1e30, 1e30, &v, e));
+		TRY(keys_number(m, rows[i].name, false, -1e30, 1e30, &v, e));
 		if (v != rows[i].harmless)
 			return err_set(e, ERR_UNSUPPORTED,
 				       "%s: '%s.%s' is %g, which is not supported", m->g->path,
@@ -117,11 +58,12 @@ static const struct {
 	{ "gemma2", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "rope.freq_base_swa", "rope_local_base_freq" },
+	{ "gemma4", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "glm4moe", "expert_weights_scale", "routed_scaling_factor" },
 	{ "lfm2moe", "expert_weights_scale", "routed_scaling_factor" },
 };
 
-static bool is_read(const struct maker *m, const char *name)
+static bool is_read(const struct gguf_keys *m, const char *name)
 {
 	if (m->arch->experts && !strcmp(name, "expert_count"))
 		return true;
@@ -134,19 +76,19 @@ static bool is_read(const struct maker *m, const char *name)
 	return false;
 }
 
-static int read_numbers(const struct maker *m, struct err *e)
+static int read_numbers(const struct gguf_keys *m, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		double v = 0;
-		if (strcmp(numbers[i].arch, m->arch->name) || !find(m, numbers[i].gguf))
+		if (strcmp(numbers[i].arch, m->arch->name) || !keys_find(m, numbers[i].gguf))
 			continue;
-		TRY(read_number(m, numbers[i].gguf, true, 1e-9, 1e9, &v, e));
+		TRY(keys_number(m, numbers[i].gguf, true, 1e-9, 1e9, &v, e));
 		json_object_set_new(m->o, numbers[i].hf, json_real(v));
 	}
 	return 0;
 }
 
-static int read_text(const struct maker *m, const char *key, const char *fallback, char *s,
+static int read_text(const struct gguf_keys *m, const char *key, const char *fallback, char *s,
 		     size_t room, struct err *e)
 {
 	const struct gguf_kv *kv = gguf_find(m->g, key);
@@ -162,53 +104,31 @@ static int read_text(const struct maker *m, const char *key, const char *fallbac
 	return ok ? 0 : err_set(e, ERR_INPUT, "%s: '%s' must be a text", m->g->path, key);
 }
 
-/* A vector of positive numbers, one for each rotary frequency. */
-static int factor_list(const struct maker *m, const struct gguf_tensor *t, int64_t rot,
-		       json_t **list_p, struct err *e)
-{
-	if (t->ndim != 1 || t->ne[0] != rot / 2 || t->type != GGML_F32)
-		return err_set(e, ERR_INPUT, "%s: '%s' must be %lld numbers of F32", m->g->path,
-			       t->name, (long long)(rot / 2));
-	json_t *list = json_array();
-	for (int64_t i = 0; i < t->ne[0]; i++) {
-		float f;
-		memcpy(&f, t->data + 4 * i, 4);
-		if (!(isfinite(f) && f > 0)) {
-			json_decref(list);
-			return err_set(e, ERR_INPUT, "%s: '%s' must hold positive numbers",
-				       m->g->path, t->name);
-		}
-		json_array_append_new(list, json_real(f));
-	}
-	*list_p = list;
-	return 0;
-}
-
-static int read_factors(const struct maker *m, const struct gguf_tensor *t, int64_t rot,
+static int read_factors(const struct gguf_keys *m, const struct gguf_tensor *t, int64_t rot,
 			struct err *e)
 {
 	json_t *list;
-	TRY(factor_list(m, t, rot, &list, e));
+	TRY(keys_factors(m, t, rot, &list, e));
 	json_object_set_new(m->o, "rope_scaling",
 			    json_pack("{s:s,s:o}", "rope_type", "gguf_factors", "factors", list));
 	return 0;
 }
 
 /* LongRoPE: two vectors, the length they part at, and the factor on sin and cos. */
-static int read_longrope(const struct maker *m, const struct gguf_tensor *more, int64_t rot,
+static int read_longrope(const struct gguf_keys *m, const struct gguf_tensor *more, int64_t rot,
 			 struct err *e)
 {
-	const struct gguf_tensor *less = find_tensor(m->g, "rope_factors_short.weight");
+	const struct gguf_tensor *less = gguf_tensor_find(m->g, "rope_factors_short.weight");
 	double context = 0, attention = 1;
 	json_t *a, *b;
-	TRY(read_number(m, "rope.scaling.original_context_length", true, 2, INT_LIMIT, &context,
+	TRY(keys_number(m, "rope.scaling.original_context_length", true, 2, GGUF_INT_MOST, &context,
 			e));
-	TRY(read_number(m, "rope.scaling.attn_factor", false, 1e-6, 1e6, &attention, e));
+	TRY(keys_number(m, "rope.scaling.attn_factor", false, 1e-6, 1e6, &attention, e));
 	if (!less)
 		return err_set(e, ERR_INPUT, "%s: has 'rope_factors_long.weight' and no short one",
 			       m->g->path);
-	TRY(factor_list(m, more, rot, &a, e));
-	int rc = factor_list(m, less, rot, &b, e);
+	TRY(keys_factors(m, more, rot, &a, e));
+	int rc = keys_factors(m, less, rot, &b, e);
 	if (rc < 0) {
 		json_decref(a);
 		return rc;
@@ -221,22 +141,22 @@ static int read_longrope(const struct maker *m, const struct gguf_tensor *more, 
 	return 0;
 }
 
-static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
+static int rope_scaling(const struct gguf_keys *m, int64_t head_dim, struct err *e)
 {
-	const struct gguf_tensor *more = find_tensor(m->g, "rope_factors_long.weight");
+	const struct gguf_tensor *more = gguf_tensor_find(m->g, "rope_factors_long.weight");
 	if (more)
 		return read_longrope(m, more, head_dim, e);
 	char key[128], type[64];
 	double factor = 0, context = 0;
 	snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch->name);
 	TRY(read_text(m, key, "", type, sizeof type, e));
-	TRY(read_number(m, "rope.scaling.factor", false, 0, 1e6, &factor, e));
+	TRY(keys_number(m, "rope.scaling.factor", false, 0, 1e6, &factor, e));
 	if (!*type && !factor) { /* the older spelling */
-		TRY(read_number(m, "rope.scale_linear", false, 0, 1e6, &factor, e));
+		TRY(keys_number(m, "rope.scale_linear", false, 0, 1e6, &factor, e));
 	}
-	TRY(read_number(m, "rope.scaling.original_context_length", false, 0, INT_LIMIT, &context,
-			e));
-	const struct gguf_tensor *t = find_tensor(m->g, "rope_freqs.weight");
+	TRY(keys_number(m, "rope.scaling.original_context_length", false, 0, GGUF_INT_MOST,
+			&context, e));
+	const struct gguf_tensor *t = gguf_tensor_find(m->g, "rope_freqs.weight");
 	json_object_set_new(m->o, "rope_scaling", json_null());
 	if (t)
 		TRY(read_factors(m, t, head_dim, e));
@@ -260,22 +180,17 @@ static int rope_scaling(const struct maker *m, int64_t head_dim, struct err *e)
 	return 0;
 }
 
-static void set_int(const struct maker *m, const char *key, int64_t v)
-{
-	json_object_set_new(m->o, key, json_integer(v));
-}
-
 /* LFM2: a list says how many heads of keys and values a layer has, 0 where it has a short
  * convolution instead. */
-static int read_lfm2(const struct maker *m, int64_t *kv_p, struct err *e)
+static int read_lfm2(const struct gguf_keys *m, int64_t *kv_p, struct err *e)
 {
 	static const char *const type[] = { "conv", "full_attention" };
-	const struct gguf_kv *kv = find(m, "attention.head_count_kv");
+	const struct gguf_kv *kv = keys_find(m, "attention.head_count_kv");
 	const int64_t layers = json_integer_value(json_object_get(m->o, "num_hidden_layers"));
 	int64_t seen = 0, conv = 0;
 	json_t *list = NULL, *types;
 	bool ok = true;
-	TRY(read_integer(m, "shortconv.l_cache", true, 2, &conv, e));
+	TRY(keys_integer(m, "shortconv.l_cache", true, 2, &conv, e));
 	if (!kv || !kv->array)
 		return err_set(e, ERR_INPUT, "%s: '%s.attention.head_count_kv' must be a list",
 			       m->g->path, m->arch->name);
@@ -284,7 +199,7 @@ static int read_lfm2(const struct maker *m, int64_t *kv_p, struct err *e)
 	ok = (int64_t)json_array_size(list) == layers;
 	for (int64_t i = 0; i < layers && ok; i++) {
 		const json_int_t n = json_integer_value(json_array_get(list, (size_t)i));
-		ok = n >= 0 && n <= INT_LIMIT && (!n || !seen || n == seen);
+		ok = n >= 0 && n <= GGUF_INT_MOST && (!n || !seen || n == seen);
 		seen = n ? n : seen;
 		json_array_append_new(types, json_string(type[n > 0]));
 	}
@@ -295,28 +210,28 @@ static int read_lfm2(const struct maker *m, int64_t *kv_p, struct err *e)
 			       "%s: '%s' must be a list of %lld layers, 0 or the same number",
 			       m->g->path, kv->key, (long long)layers);
 	*kv_p = seen ? seen : *kv_p;
-	set_int(m, "conv_L_cache", conv);
+	keys_set(m, "conv_L_cache", conv);
 	if (!m->arch->experts)
 		json_object_set_new(m->o, "block_auto_adjust_ff_dim", json_false());
 	return 0;
 }
 
 /* Reads the width of a head; a head that is rotated only in part is refused. */
-static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
+static int read_heads(const struct gguf_keys *m, int64_t hidden, struct err *e)
 {
 	int64_t n = 0, kv = 0, d = 0, v = 0, rot = 0;
-	TRY(read_integer(m, "attention.head_count", true, 1, &n, e));
+	TRY(keys_integer(m, "attention.head_count", true, 1, &n, e));
 	kv = n;
 	if (m->arch->norms == GGUF_NORMS_LFM2)
 		TRY(read_lfm2(m, &kv, e));
 	else
-		TRY(read_integer(m, "attention.head_count_kv", false, 1, &kv, e));
-	TRY(read_integer(m, "rope.dimension_count", false, 1, &rot, e));
+		TRY(keys_integer(m, "attention.head_count_kv", false, 1, &kv, e));
+	TRY(keys_integer(m, "rope.dimension_count", false, 1, &rot, e));
 	d = hidden / n;
-	TRY(read_integer(m, "attention.key_length", false, 1, &d, e));
+	TRY(keys_integer(m, "attention.key_length", false, 1, &d, e));
 	rot = rot ? rot : d;
 	v = d;
-	TRY(read_integer(m, "attention.value_length", false, 1, &v, e));
+	TRY(keys_integer(m, "attention.value_length", false, 1, &v, e));
 	if (n % kv)
 		return err_set(e, ERR_INPUT,
 			       "%s: %lld heads are not a multiple of %lld key/value heads",
@@ -327,9 +242,9 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 			       "supported: all three must be the same "
 			       "even number",
 			       m->g->path, (long long)d, (long long)v, (long long)rot);
-	set_int(m, "num_attention_heads", n);
-	set_int(m, "num_key_value_heads", kv);
-	set_int(m, "head_dim", d);
+	keys_set(m, "num_attention_heads", n);
+	keys_set(m, "num_key_value_heads", kv);
+	keys_set(m, "head_dim", d);
 	if (m->arch->partial)
 		json_object_set_new(m->o, "partial_rotary_factor",
 				    json_real((double)rot / (double)d));
@@ -337,22 +252,22 @@ static int read_heads(const struct maker *m, int64_t hidden, struct err *e)
 }
 
 /* Qwen2-MoE: the width of the expert that every token has is `ffn` where no key says it. */
-static int read_qwen2moe(const struct maker *m, int64_t ffn, struct err *e)
+static int read_qwen2moe(const struct gguf_keys *m, int64_t ffn, struct err *e)
 {
-	TRY(read_integer(m, "expert_shared_feed_forward_length", ffn < 1, 1, &ffn, e));
-	set_int(m, "shared_expert_intermediate_size", ffn);
+	TRY(keys_integer(m, "expert_shared_feed_forward_length", ffn < 1, 1, &ffn, e));
+	keys_set(m, "shared_expert_intermediate_size", ffn);
 	if (m->arch->linear)
 		return 0;
 	json_object_set_new(m->o, "qkv_bias",
-			    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
+			    json_boolean(gguf_tensor_find(m->g, "blk.0.attn_q.bias") != NULL));
 	return 0;
 }
 
-static int need_sigmoid(const struct maker *m, struct err *e)
+static int need_sigmoid(const struct gguf_keys *m, struct err *e)
 {
 	enum { SIGMOID = 2 };
 	int64_t how = SIGMOID;
-	TRY(read_integer(m, "expert_gating_func", false, 0, &how, e));
+	TRY(keys_integer(m, "expert_gating_func", false, 0, &how, e));
 	return how == 0 || how == SIGMOID
 		       ? 0
 		       : err_set(e, ERR_UNSUPPORTED,
@@ -362,63 +277,65 @@ static int need_sigmoid(const struct maker *m, struct err *e)
 }
 
 /* LFM2: which layers have no experts, and whether the others have a correction. */
-static int read_lfm2moe(const struct maker *m, struct err *e)
+static int read_lfm2moe(const struct gguf_keys *m, struct err *e)
 {
 	int64_t dense = 0;
 	char name[64];
-	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(keys_integer(m, "leading_dense_block_count", false, 0, &dense, e));
 	TRY(need_sigmoid(m, e));
 	snprintf(name, sizeof name, "blk.%lld.exp_probs_b.bias", (long long)dense);
-	set_int(m, "num_dense_layers", dense);
-	json_object_set_new(m->o, "use_expert_bias", json_boolean(find_tensor(m->g, name) != NULL));
+	keys_set(m, "num_dense_layers", dense);
+	json_object_set_new(m->o, "use_expert_bias",
+			    json_boolean(gguf_tensor_find(m->g, name) != NULL));
 	json_object_set_new(m->o, "norm_topk_prob", json_true());
 	return 0;
 }
 
 /* GLM-4: what chooses and weighs experts, how many every token has, which layers have none. */
-static int read_glm4moe(const struct maker *m, struct err *e)
+static int read_glm4moe(const struct gguf_keys *m, struct err *e)
 {
-	const struct gguf_kv *kv = find(m, "expert_weights_norm");
+	const struct gguf_kv *kv = keys_find(m, "expert_weights_norm");
 	int64_t shared = 1, dense = 0, extra = 0;
 	json_t *norm = NULL;
-	TRY(read_integer(m, "expert_shared_count", false, 1, &shared, e));
-	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
-	TRY(read_integer(m, "nextn_predict_layers", false, 0, &extra, e));
+	TRY(keys_integer(m, "expert_shared_count", false, 1, &shared, e));
+	TRY(keys_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(keys_integer(m, "nextn_predict_layers", false, 0, &extra, e));
 	TRY(need_sigmoid(m, e));
 	if (kv)
 		TRY(gguf_kv_one(m->g, kv, &norm, e));
 	json_object_set_new(m->o, "norm_topk_prob", json_boolean(json_is_true(norm)));
 	json_decref(norm);
-	set_int(m, "n_shared_experts", shared);
-	set_int(m, "first_k_dense_replace", dense);
-	set_int(m, "num_nextn_predict_layers", extra);
-	json_object_set_new(m->o, "use_qk_norm",
-			    json_boolean(find_tensor(m->g, "blk.0.attn_q_norm.weight") != NULL));
+	keys_set(m, "n_shared_experts", shared);
+	keys_set(m, "first_k_dense_replace", dense);
+	keys_set(m, "num_nextn_predict_layers", extra);
+	json_object_set_new(
+		m->o, "use_qk_norm",
+		json_boolean(gguf_tensor_find(m->g, "blk.0.attn_q_norm.weight") != NULL));
 	return 0;
 }
 
 /* ERNIE: how many experts every token has, which layers have none. */
-static int read_ernie(const struct maker *m, struct err *e)
+static int read_ernie(const struct gguf_keys *m, struct err *e)
 {
 	int64_t shared = 0, dense = 0, step = 1;
-	TRY(read_integer(m, "expert_shared_count", false, 0, &shared, e));
-	TRY(read_integer(m, "leading_dense_block_count", false, 0, &dense, e));
-	TRY(read_integer(m, "interleave_moe_layer_step", false, 1, &step, e));
-	set_int(m, "moe_num_shared_experts", shared);
-	set_int(m, "moe_layer_start_index", dense);
-	set_int(m, "moe_layer_interval", step);
+	TRY(keys_integer(m, "expert_shared_count", false, 0, &shared, e));
+	TRY(keys_integer(m, "leading_dense_block_count", false, 0, &dense, e));
+	TRY(keys_integer(m, "interleave_moe_layer_step", false, 1, &step, e));
+	keys_set(m, "moe_num_shared_experts", shared);
+	keys_set(m, "moe_layer_start_index", dense);
+	keys_set(m, "moe_layer_interval", step);
 	return 0;
 }
 
 /* Which layers have linear attention: a list, or all but every n-th. */
-static int read_layers(const struct maker *m, int64_t layers, struct err *e)
+static int read_layers(const struct gguf_keys *m, int64_t layers, struct err *e)
 {
 	enum { MOST = 1 << 16 };
 	static const char *const type[] = { "full_attention", "linear_attention" };
-	const struct gguf_kv *kv = find(m, "attention.recurrent_layers");
+	const struct gguf_kv *kv = keys_find(m, "attention.recurrent_layers");
 	int64_t every = 4;
 	json_t *list = NULL, *types;
-	TRY(read_integer(m, "full_attention_interval", false, 1, &every, e));
+	TRY(keys_integer(m, "full_attention_interval", false, 1, &every, e));
 	if (layers > MOST)
 		return err_set(e, ERR_INPUT, "%s: '%s.block_count' is more than %d", m->g->path,
 			       m->arch->name, MOST);
@@ -441,7 +358,7 @@ static int read_layers(const struct maker *m, int64_t layers, struct err *e)
 }
 
 /* Linear attention; its values are as wide as `inner_size` over their heads. */
-static int read_linear(const struct maker *m, struct err *e)
+static int read_linear(const struct gguf_keys *m, struct err *e)
 {
 	static const struct {
 		const char *gguf, *hf;
@@ -451,44 +368,44 @@ static int read_linear(const struct maker *m, struct err *e)
 		    { "ssm.time_step_rank", "linear_num_value_heads" } };
 	int64_t v = 0, inner = 0, extra = 0;
 	for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-		TRY(read_integer(m, row[i].gguf, true, 1, &v, e));
+		TRY(keys_integer(m, row[i].gguf, true, 1, &v, e));
 		if (v > GGUF_LINEAR_MOST)
 			return err_set(e, ERR_INPUT, "%s: '%s.%s' is more than %d", m->g->path,
 				       m->arch->name, row[i].gguf, GGUF_LINEAR_MOST);
-		set_int(m, row[i].hf, v);
+		keys_set(m, row[i].hf, v);
 	}
-	TRY(read_integer(m, "ssm.inner_size", true, 1, &inner, e));
-	TRY(read_integer(m, "nextn_predict_layers", false, 0, &extra, e));
+	TRY(keys_integer(m, "ssm.inner_size", true, 1, &inner, e));
+	TRY(keys_integer(m, "nextn_predict_layers", false, 0, &extra, e));
 	if (inner % v || inner / v > GGUF_LINEAR_MOST)
 		return err_set(e, ERR_INPUT,
 			       "%s: '%s.ssm.inner_size' %lld does not go with %lld value heads",
 			       m->g->path, m->arch->name, (long long)inner, (long long)v);
-	set_int(m, "linear_value_head_dim", inner / v);
-	set_int(m, "num_nextn_predict_layers", extra);
+	keys_set(m, "linear_value_head_dim", inner / v);
+	keys_set(m, "num_nextn_predict_layers", extra);
 	return 0;
 }
 
 /* How many experts there are and a token has. Their width is `ffn` where no key says it; where
  * there are no others, it becomes `ffn`. */
-static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
+static int read_experts(const struct gguf_keys *m, int64_t *ffn_p, struct err *e)
 {
 	const enum gguf_experts kind = m->arch->experts;
 	int64_t n = 0, used = 0, width = *ffn_p;
-	TRY(read_integer(m, "expert_count", true, 1, &n, e));
-	TRY(read_integer(m, "expert_used_count", true, 1, &used, e));
-	TRY(read_integer(m, "expert_feed_forward_length", width < 1, 1, &width, e));
+	TRY(keys_integer(m, "expert_count", true, 1, &n, e));
+	TRY(keys_integer(m, "expert_used_count", true, 1, &used, e));
+	TRY(keys_integer(m, "expert_feed_forward_length", width < 1, 1, &width, e));
 	if (n > GGUF_EXPERTS_MOST || used > n)
 		return err_set(e, ERR_INPUT,
 			       "%s: a token goes to %lld of %lld experts; at most all of them and "
 			       "%d experts are possible",
 			       m->g->path, (long long)used, (long long)n, GGUF_EXPERTS_MOST);
-	set_int(m, gguf_experts_key(kind), n);
-	set_int(m, "num_experts_per_tok", used);
+	keys_set(m, gguf_experts_key(kind), n);
+	keys_set(m, kind == GGUF_EXPERTS_SIDE ? "top_k_experts" : "num_experts_per_tok", used);
 	if (kind == GGUF_EXPERTS_MLP || kind == GGUF_EXPERTS_QWEN2)
 		json_object_set_new(m->o, "norm_topk_prob", json_boolean(m->arch->whole));
 	if (!strcmp(m->arch->name, "qwen3moe") || kind >= GGUF_EXPERTS_QWEN2)
-		set_int(m, "moe_intermediate_size", width);
-	const struct gguf_tensor *first = find_tensor(m->g, "blk.0.ffn_gate_exps.weight");
+		keys_set(m, "moe_intermediate_size", width);
+	const struct gguf_tensor *first = gguf_tensor_find(m->g, "blk.0.ffn_gate_exps.weight");
 	if (kind == GGUF_EXPERTS_OSS && first && first->type == GGML_MXFP4)
 		json_object_set_new(m->o, "quantization_config",
 				    json_pack("{s:s}", "quant_method", "mxfp4"));
@@ -500,12 +417,14 @@ static int read_experts(const struct maker *m, int64_t *ffn_p, struct err *e)
 		TRY(read_ernie(m, e));
 	else if (kind == GGUF_EXPERTS_LFM2)
 		TRY(read_lfm2moe(m, e));
+	else if (kind == GGUF_EXPERTS_SIDE)
+		json_object_set_new(m->o, "enable_moe_block", json_true());
 	else
 		*ffn_p = width;
 	return 0;
 }
 
-static int token_ids(const struct maker *m, struct err *e)
+static int token_ids(const struct gguf_keys *m, struct err *e)
 {
 	static const char *const key[][2] = {
 		{ "tokenizer.ggml.bos_token_id", "bos_token_id" },
@@ -528,46 +447,48 @@ static int token_ids(const struct maker *m, struct err *e)
 	return 0;
 }
 
-static int make(const struct maker *m, struct err *e)
+static int make(const struct gguf_keys *m, struct err *e)
 {
 	int64_t hidden = 0, ffn = 0, layers = 0, context = 0, window = 0;
 	double eps = 0, theta = 10000;
-	const struct gguf_tensor *embd = find_tensor(m->g, "token_embd.weight");
+	const struct gguf_tensor *embd = gguf_tensor_find(m->g, "token_embd.weight");
 	if (!embd || embd->ndim != 2)
 		return err_set(e, ERR_INPUT,
 			       "%s: the tensor 'token_embd.weight' is missing or not a matrix",
 			       m->g->path);
 	TRY(refuse_unknown(m, e));
-	TRY(read_integer(m, "embedding_length", true, 1, &hidden, e));
-	TRY(read_integer(m, "feed_forward_length", !m->arch->no_mlp, 1, &ffn, e));
-	TRY(read_integer(m, "block_count", true, 1, &layers, e));
-	TRY(read_integer(m, "context_length", true, 1, &context, e));
-	TRY(read_integer(m, "attention.sliding_window", false, 0, &window, e));
-	TRY(read_number(m, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps, e));
-	TRY(read_number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
+	TRY(keys_integer(m, "embedding_length", true, 1, &hidden, e));
+	TRY(keys_integer(m, "feed_forward_length", !m->arch->no_mlp, 1, &ffn, e));
+	TRY(keys_integer(m, "block_count", true, 1, &layers, e));
+	TRY(keys_integer(m, "context_length", true, 1, &context, e));
+	TRY(keys_integer(m, "attention.sliding_window", false, 0, &window, e));
+	TRY(keys_number(m, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps, e));
+	TRY(keys_number(m, "rope.freq_base", false, 1, 1e12, &theta, e));
 	if (m->arch->experts)
 		TRY(read_experts(m, &ffn, e));
 	if (m->arch->linear)
 		TRY(read_linear(m, e));
 	json_object_set_new(m->o, "model_type", json_string(m->arch->model_type));
-	set_int(m, "hidden_size", hidden);
+	keys_set(m, "hidden_size", hidden);
 	if (ffn)
-		set_int(m, "intermediate_size", ffn);
+		keys_set(m, "intermediate_size", ffn);
 	layers -= json_integer_value(json_object_get(m->o, "num_nextn_predict_layers"));
 	if (layers < 1)
 		return err_set(e, ERR_INPUT, "%s: '%s.block_count' leaves no layer", m->g->path,
 			       m->arch->name);
-	set_int(m, "num_hidden_layers", layers);
+	keys_set(m, "num_hidden_layers", layers);
 	if (m->arch->linear)
 		TRY(read_layers(m, layers, e));
-	TRY(read_heads(m, hidden, e));
+	const bool gemma4 = m->arch->norms == GGUF_NORMS_GEMMA4;
+	TRY(gemma4 ? gguf_config_gemma4(m, theta, e) : read_heads(m, hidden, e));
 	json_object_set_new(m->o, m->arch->norms == GGUF_NORMS_LFM2 ? "norm_eps" : "rms_norm_eps",
 			    json_real(eps));
-	json_object_set_new(m->o, "rope_theta", json_real(theta));
-	set_int(m, "vocab_size", embd->ne[1]);
-	set_int(m, "max_position_embeddings", context);
+	if (!gemma4)
+		json_object_set_new(m->o, "rope_theta", json_real(theta));
+	keys_set(m, "vocab_size", embd->ne[1]);
+	keys_set(m, "max_position_embeddings", context);
 	json_object_set_new(m->o, "tie_word_embeddings",
-			    json_boolean(!find_tensor(m->g, "output.weight")));
+			    json_boolean(!gguf_tensor_find(m->g, "output.weight")));
 	const bool gemma = !strncmp(m->arch->name, "gemma", 5);
 	json_object_set_new(m->o, "hidden_act", json_string(gemma ? "gelu_pytorch_tanh" : "silu"));
 	TRY(read_numbers(m, e));
@@ -576,16 +497,17 @@ static int make(const struct maker *m, struct err *e)
 		const bool largest = layers == (m->arch->name[5] == '2' ? 46 : 62);
 		const int64_t heads =
 			json_integer_value(json_object_get(m->o, "num_attention_heads"));
-		set_int(m, "query_pre_attn_scalar",
-			largest ? hidden / heads
-				: json_integer_value(json_object_get(m->o, "head_dim")));
+		keys_set(m, "query_pre_attn_scalar",
+			 largest ? hidden / heads
+				 : json_integer_value(json_object_get(m->o, "head_dim")));
 	}
 	const bool mistral = !strcmp(m->arch->model_type, "mistral");
 	if ((m->arch->permuted && !m->arch->experts && !mistral) || m->arch->with_bias)
-		json_object_set_new(m->o, "attention_bias",
-				    json_boolean(find_tensor(m->g, "blk.0.attn_q.bias") != NULL));
+		json_object_set_new(
+			m->o, "attention_bias",
+			json_boolean(gguf_tensor_find(m->g, "blk.0.attn_q.bias") != NULL));
 	if (window)
-		set_int(m, "sliding_window", window);
+		keys_set(m, "sliding_window", window);
 	else if (!strcmp(m->arch->name, "exaone4"))
 		json_object_set_new(m->o, "sliding_window", json_null());
 	return token_ids(m, e);
@@ -594,7 +516,7 @@ static int make(const struct maker *m, struct err *e)
 int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **config_p,
 		struct err *e)
 {
-	struct maker m = { g, NULL, NULL };
+	struct gguf_keys m = { g, NULL, NULL };
 	char name[64], known[256];
 	TRY(read_text(&m, "general.architecture", "", name, sizeof name, e));
 	m.arch = gguf_arch_find(name);
@@ -604,13 +526,16 @@ int gguf_config(const struct gguf *g, const struct gguf_arch **arch_p, json_t **
 			       name, gguf_arch_names(known, sizeof known));
 	int64_t experts = 0;
 	if (!strcmp(name, "llama"))
-		TRY(read_integer(&m, "expert_count", false, 0, &experts, e));
-	if (experts)
+		TRY(keys_integer(&m, "expert_count", false, 0, &experts, e));
+	if (!strcmp(name, "gemma4")) {
+		TRY(keys_integer(&m, "expert_count", false, 0, &experts, e));
+		m.arch = experts ? gguf_arch_mixture(m.arch) : m.arch;
+	} else if (experts)
 		m.arch = gguf_arch_for("mixtral");
 	else if (!strcmp(name, "llama") || !strcmp(name, "olmo2")) {
 		const bool llama = name[0] == 'l';
 		int64_t window = 0;
-		TRY(read_integer(&m, "attention.sliding_window", false, 0, &window, e));
+		TRY(keys_integer(&m, "attention.sliding_window", false, 0, &window, e));
 		if (window)
 			m.arch = gguf_arch_for(llama ? "mistral" : "olmo3");
 	}

@@ -54,6 +54,8 @@ struct gguf_maker {
 /* A pair "<arch>.name". */
 void maker_u32(const struct gguf_maker *m, const char *name, int64_t v);
 void maker_f32(const struct gguf_maker *m, const char *name, double v);
+/* A tensor of s->rot / 2 numbers, to be filled. At most two are possible. */
+float *maker_factors(const struct gguf_maker *m, const char *name);
 /* What only some families have: factors, caps, windows. ERR_UNSUPPORTED names a key with a value
  * that llama.cpp takes as given otherwise for the family. */
 int gguf_special(const struct gguf_maker *m, struct err *e);

@@ -13,12 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static float *add_factors(const struct gguf_maker *m, const char *name)
-{
-	m->s->factors[m->s->nfactors].name = name;
-	return m->s->factors[m->s->nfactors++].v;
-}
-
 static int llama3_factors(const struct gguf_maker *m, const json_t *o, double theta, struct err *e)
 {
 	struct llama3_rope r = { 0 };
@@ -30,7 +24,7 @@ static int llama3_factors(const struct gguf_maker *m, const json_t *o, double th
 		return err_set(e, ERR_INPUT,
 			       "%s: 'high_freq_factor' must be larger than 'low_freq_factor'",
 			       m->where);
-	float *v = add_factors(m, "rope_freqs.weight");
+	float *v = maker_factors(m, "rope_freqs.weight");
 	for (int64_t i = 0; i < m->s->rot / 2; i++)
 		v[i] = (float)llama3_rope_divisor(&r, theta, i, m->s->rot);
 	return 0;
@@ -44,7 +38,7 @@ static int listed_factors(const struct gguf_maker *m, const json_t *o, const cha
 	if (json_array_size(list) != (size_t)(m->s->rot / 2))
 		return err_set(e, ERR_INPUT, "%s: '%s' must hold %lld numbers", m->where, key,
 			       (long long)(m->s->rot / 2));
-	float *v = add_factors(m, tensor);
+	float *v = maker_factors(m, tensor);
 	for (int64_t i = 0; i < m->s->rot / 2; i++)
 		v[i] = (float)json_number_value(json_array_get(list, (size_t)i));
 	return 0;
@@ -226,12 +220,14 @@ static int make(const struct gguf_maker *m, struct err *e)
 	maker_u32(m, "attention.head_count", heads);
 	if (lfm2)
 		TRY(put_kv_heads(m, kv, e));
-	else
+	else if (s->arch->norms != GGUF_NORMS_GEMMA4)
 		maker_u32(m, "attention.head_count_kv", kv);
 	maker_f32(m, "attention.layer_norm_rms_epsilon", eps);
-	maker_u32(m, "attention.key_length", s->head.dim);
-	maker_u32(m, "attention.value_length", s->head.dim);
-	TRY(put_rope(m, context, e));
+	if (s->arch->norms != GGUF_NORMS_GEMMA4) { /* it has two kinds of layers */
+		maker_u32(m, "attention.key_length", s->head.dim);
+		maker_u32(m, "attention.value_length", s->head.dim);
+		TRY(put_rope(m, context, e));
+	}
 	return gguf_special(m, e);
 }
 
@@ -250,6 +246,10 @@ int gguf_meta(const struct model_file *base, struct gguf_pairs *p, struct gguf_s
 			"%s: 'model_type' is '%s', which cannot be written as GGUF; these can "
 			"(Mistral as llama): %s",
 			m.where, type, gguf_arch_names(known, sizeof known));
+	bool mixture = false;
+	TRY(json_opt_bool(m.c, m.where, "enable_moe_block", &mixture, e));
+	if (mixture && gguf_arch_mixture(s.arch))
+		s.arch = gguf_arch_mixture(s.arch);
 	TRY(make(&m, e));
 	*s_p = s;
 	return 0;

@@ -128,6 +128,20 @@ static const struct gguf_arch arch[] = {
 	  .theta = 1e6,
 	  .head_dim = 256,
 	  .tied = true },
+	{ .name = "gemma4",
+	  .model_type = "gemma4_text",
+	  .architecture = "Gemma4ForCausalLM",
+	  .norms = GGUF_NORMS_GEMMA4,
+	  .head_dim = 256,
+	  .tied = true },
+	{ .name = "gemma4",
+	  .model_type = "gemma4_text",
+	  .architecture = "Gemma4ForCausalLM",
+	  .norms = GGUF_NORMS_GEMMA4,
+	  .experts = GGUF_EXPERTS_SIDE,
+	  .whole = true,
+	  .head_dim = 256,
+	  .tied = true },
 	{ .name = "phi3",
 	  .model_type = "phi3",
 	  .architecture = "Phi3ForCausalLM",
@@ -198,7 +212,9 @@ enum {
 	GLM = 1 << GGUF_NORMS_GLM,
 	GPT = 1 << GGUF_NORMS_OSS,
 	LFM = 1 << GGUF_NORMS_LFM2,
-	ALL = LLAMA | GEMMA | GLM | GPT,
+	GEMMA4 = 1 << GGUF_NORMS_GEMMA4,
+	GEMMAS = GEMMA | GEMMA4,
+	ALL = LLAMA | GEMMAS | GLM | GPT,
 	ANY = ALL | LFM
 };
 /* What an architecture has as an MLP or in its place. */
@@ -215,12 +231,16 @@ enum {
 	STATICS = 512,
 	ONE = 1024,     /* gate and up as one in Hugging Face alone: Granite 4 */
 	FORWARD = 2048, /* experts as LFM2 names them */
+	SIDE = 4096,    /* and beside an MLP: Gemma 4 */
 	EITHER = ~0
 };
 
 /* Their names in Hugging Face end without ".weight" or ".bias". */
 static const char sinks[] = "blk.%.attn_sinks", correction[] = "blk.%.exp_probs_b",
-		  decay[] = "blk.%.ssm_a", dt[] = "blk.%.ssm_dt";
+		  decay[] = "blk.%.ssm_a", dt[] = "blk.%.ssm_dt",
+		  layer_scale[] = "blk.%.layer_output_scale",
+		  router_scale[] = "blk.%.ffn_gate_inp.scale",
+		  expert_scale[] = "blk.%.ffn_down_exps.scale";
 
 /* `%` stands for the number of the layer, `*` for that of the expert. A row holds for architectures
  * with these norms and one of these kinds of MLP. */
@@ -242,11 +262,11 @@ static const struct {
 	{ "blk.%.attn_k_norm", "model.layers.%.self_attn.k_norm", ALL, EITHER },
 	{ "blk.%.attn_output", "model.layers.%.self_attn.o_proj", ALL, EITHER },
 	{ "blk.%.ffn_norm", "model.layers.%.post_attention_layernorm", LLAMA | GLM, EITHER },
-	{ "blk.%.ffn_norm", "model.layers.%.pre_feedforward_layernorm", GEMMA, EITHER },
-	{ "blk.%.post_attention_norm", "model.layers.%.post_attention_layernorm", GEMMA | GPT,
+	{ "blk.%.ffn_norm", "model.layers.%.pre_feedforward_layernorm", GEMMAS, EITHER },
+	{ "blk.%.post_attention_norm", "model.layers.%.post_attention_layernorm", GEMMAS | GPT,
 	  EITHER },
 	{ "blk.%.post_attention_norm", "model.layers.%.post_self_attn_layernorm", GLM, EITHER },
-	{ "blk.%.post_ffw_norm", "model.layers.%.post_feedforward_layernorm", GEMMA, EITHER },
+	{ "blk.%.post_ffw_norm", "model.layers.%.post_feedforward_layernorm", GEMMAS, EITHER },
 	{ "blk.%.post_ffw_norm", "model.layers.%.post_mlp_layernorm", GLM, EITHER },
 	{ "blk.%.ffn_gate", "model.layers.%.mlp.gate_proj", ALL, PARTS },
 	{ "blk.%.ffn_up", "model.layers.%.mlp.up_proj", ALL, PARTS },
@@ -272,6 +292,16 @@ static const struct {
 	{ "blk.%.ffn_gate_exps", "model.layers.%.feed_forward.experts.*.w1", LFM, FORWARD },
 	{ "blk.%.ffn_up_exps", "model.layers.%.feed_forward.experts.*.w3", LFM, FORWARD },
 	{ "blk.%.ffn_down_exps", "model.layers.%.feed_forward.experts.*.w2", LFM, FORWARD },
+	{ layer_scale, "model.layers.%.layer_scalar", GEMMA4, EITHER },
+	{ "blk.%.post_ffw_norm_1", "model.layers.%.post_feedforward_layernorm_1", GEMMA4, SIDE },
+	{ "blk.%.pre_ffw_norm_2", "model.layers.%.pre_feedforward_layernorm_2", GEMMA4, SIDE },
+	{ "blk.%.post_ffw_norm_2", "model.layers.%.post_feedforward_layernorm_2", GEMMA4, SIDE },
+	{ router_scale, "model.layers.%.router.scale", GEMMA4, SIDE },
+	{ expert_scale, "model.layers.%.router.per_expert_scale", GEMMA4, SIDE },
+	{ "blk.%.ffn_gate_inp", "model.layers.%.router.proj", GEMMA4, SIDE },
+	{ "blk.%.ffn_gate_up_exps", "model.layers.%.experts.*.gate_proj", GEMMA4, SIDE },
+	{ "blk.%.ffn_gate_up_exps", "model.layers.%.experts.*.up_proj", GEMMA4, SIDE },
+	{ "blk.%.ffn_down_exps", "model.layers.%.experts.*.down_proj", GEMMA4, SIDE },
 	{ sinks, "model.layers.%.self_attn.sinks", GPT, EITHER },
 	{ correction, "model.layers.%.mlp.gate.e_score_correction_bias", ALL, GATED },
 	{ correction, "model.layers.%.mlp.moe_statics.e_score_correction_bias", ALL, STATICS },
@@ -313,7 +343,8 @@ static bool holds(const struct gguf_arch *a, size_t i)
 				  [GGUF_EXPERTS_QWEN2] = EXPERTS | SHARED,
 				  [GGUF_EXPERTS_GLM] = EXPERTS | SHARES | PARTS | GATED,
 				  [GGUF_EXPERTS_ERNIE] = EXPERTS | SHARES | PARTS | STATICS,
-				  [GGUF_EXPERTS_LFM2] = FORWARD };
+				  [GGUF_EXPERTS_LFM2] = FORWARD,
+				  [GGUF_EXPERTS_SIDE] = SIDE | PARTS };
 	const int up = (a->experts    ? of[a->experts]
 			: a->fused_up ? WHOLE
 			: a->one_up   ? ONE
@@ -401,22 +432,32 @@ static const char *bare_end(size_t i)
 {
 	static const struct {
 		const char *name, *end;
-	} rows[] = {
-		{ sinks, ".weight" }, { correction, ".bias" }, { decay, "" }, { dt, ".bias" }
-	};
+	} rows[] = { { sinks, ".weight" }, { correction, ".bias" },    { decay, "" },
+		     { dt, ".bias" },      { layer_scale, ".weight" }, { router_scale, "" },
+		     { expert_scale, "" } };
 	for (size_t k = 0; k < ARRAY_LEN(rows); k++)
 		if (names[i].gguf == rows[k].name)
 			return rows[k].end;
 	return NULL;
 }
 
-bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
+const struct gguf_arch *gguf_arch_mixture(const struct gguf_arch *a)
+{
+	for (size_t i = 0; i < ARRAY_LEN(arch); i++)
+		if (arch[i].experts && !strcmp(arch[i].model_type, a->model_type))
+			return &arch[i];
+	return NULL;
+}
+
+/* Row `nth` of those with this name in a GGUF. */
+static bool to_hf(const struct gguf_arch *a, const char *name, int nth, struct buf *out,
+		  int64_t *layer_p)
 {
 	struct match m;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *bare = bare_end(i);
 		if (holds(a, i) && match(name, names[i].gguf, &m) &&
-		    (bare ? !strcmp(m.tail, bare) : *m.tail != 0)) {
+		    (bare ? !strcmp(m.tail, bare) : *m.tail != 0) && nth-- == 0) {
 			m.tail = bare ? "" : m.tail;
 			expand_pattern(names[i].hf, &m, out);
 			*layer_p = m.layer;
@@ -424,6 +465,17 @@ bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *ou
 		}
 	}
 	return false;
+}
+
+bool gguf_name_to_hf(const struct gguf_arch *a, const char *name, struct buf *out, int64_t *layer_p)
+{
+	return to_hf(a, name, 0, out, layer_p);
+}
+
+bool gguf_name_up_to_hf(const struct gguf_arch *a, const char *name, struct buf *out)
+{
+	int64_t layer;
+	return a->experts == GGUF_EXPERTS_SIDE && to_hf(a, name, 1, out, &layer);
 }
 
 /* Row `nth` of those with this name in Hugging Face. */

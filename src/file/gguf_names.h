@@ -17,7 +17,8 @@ enum gguf_norms {
 	GGUF_NORMS_GEMMA, /* and OLMo, EXAONE */
 	GGUF_NORMS_GLM,
 	GGUF_NORMS_OSS,
-	GGUF_NORMS_LFM2 /* whose modules have names of their own too */
+	GGUF_NORMS_LFM2,  /* whose modules have names of their own too */
+	GGUF_NORMS_GEMMA4 /* Gemma's, those of experts beside the MLP, and a factor of each layer */
 };
 /* Which names router and experts have. */
 enum gguf_experts {
@@ -28,7 +29,8 @@ enum gguf_experts {
 	GGUF_EXPERTS_QWEN2, /* as MLP, and one that every token has */
 	GGUF_EXPERTS_GLM,   /* the same, and layers without experts */
 	GGUF_EXPERTS_ERNIE, /* as GLM under other keys */
-	GGUF_EXPERTS_LFM2   /* none that every token has; names of its own */
+	GGUF_EXPERTS_LFM2,  /* none that every token has; names of its own */
+	GGUF_EXPERTS_SIDE   /* Gemma 4: beside an MLP; gate and up are one tensor in the file */
 };
 
 /* GGUF_LINEAR_MOST: of heads of linear attention and their widths. */
@@ -69,7 +71,9 @@ static inline const char *gguf_experts_key(enum gguf_experts kind)
 /* NULL: not supported. Of `llama` the one without experts. */
 const struct gguf_arch *gguf_arch_find(const char *name);
 const struct gguf_arch *gguf_arch_for(const char *model_type); /* the same */
-const char *gguf_arch_names(char *s, size_t cap);              /* "llama, qwen2, ..." in s */
+/* The row with experts of the same `model_type`; NULL: there is none. */
+const struct gguf_arch *gguf_arch_mixture(const struct gguf_arch *a);
+const char *gguf_arch_names(char *s, size_t cap); /* "llama, qwen2, ..." in s */
 
 /* Translates a tensor's name; false when it belongs to none of these families. *layer_p: its layer,
  * or -1. A GGUF has one tensor for all experts of a layer, whose name in Hugging Face has a star in
@@ -80,6 +84,8 @@ bool gguf_name_from_hf(const struct gguf_arch *a, const char *hf_name, struct bu
 		       int64_t *layer_p, int64_t *expert_p);
 /* Where the tensor is two in a GGUF, gate and up: the name of the second. */
 bool gguf_name_of_up(const struct gguf_arch *a, const char *hf_name, struct buf *out);
+/* Where a tensor of a GGUF is two in Hugging Face, gate and up of each expert: the second. */
+bool gguf_name_up_to_hf(const struct gguf_arch *a, const char *gguf_name, struct buf *out);
 /* The name of one expert's tensor. */
 void gguf_expert_name(const char *starred, int64_t expert, struct buf *out);
 

@@ -67,3 +67,9 @@ void maker_f32(const struct gguf_maker *m, const char *name, double v)
 	if (m->p)
 		pairs_f32(m->p, key, (float)v);
 }
+
+float *maker_factors(const struct gguf_maker *m, const char *name)
+{
+	m->s->factors[m->s->nfactors].name = name;
+	return m->s->factors[m->s->nfactors++].v;
+}

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "file/gemma4_keys.h"
 #include "file/gguf.h"
 #include "file/gguf_kv.h"
 
@@ -66,6 +67,7 @@ static int put_experts(const struct gguf_maker *m, const char *wide, int64_t n, 
 	TRY(json_opt_int(m->c, m->where, "moe_num_experts", 1, GGUF_EXPERTS_MOST, &n, e));
 	TRY(json_opt_int(m->c, m->where, "num_experts_per_tok", 1, n, &used, e));
 	TRY(json_opt_int(m->c, m->where, "moe_k", 1, n, &used, e));
+	TRY(json_opt_int(m->c, m->where, "top_k_experts", 1, n, &used, e));
 	TRY(json_opt_bool(m->c, m->where, "norm_topk_prob", &whole, e));
 	if (kind == GGUF_EXPERTS_GLM)
 		maker_bool(m, "expert_weights_norm", whole);
@@ -264,24 +266,12 @@ static int special_smollm3(const struct gguf_maker *m, struct err *e)
 	return special_qwen(m, e);
 }
 
-/* Granite 4 without Mamba layers and experts is written as Granite 3, which always rotates. */
+/* Granite 4 is written as Granite 3, which always rotates. */
 static int check_granite4(const struct gguf_maker *m, struct err *e)
 {
-	const char *positions = "", *type;
-	int64_t experts = 8;
-	const json_t *types = json_object_get(m->c, "layer_types");
-	TRY(json_opt_int(m->c, m->where, "num_local_experts", 0, 1 << 20, &experts, e));
+	const char *positions = "";
 	TRY(json_opt_str(m->c, m->where, "position_embedding_type", &positions, e));
-	if (experts)
-		return no_place(m, "num_local_experts", e);
-	if (strcmp(positions, "rope") != 0)
-		return no_place(m, "position_embedding_type", e);
-	for (size_t i = 0; i < json_array_size(types); i++) {
-		type = json_string_value(json_array_get(types, i));
-		if (!type || !strstr(type, "attention") || !strncmp(type, "linear", 6))
-			return no_place(m, "layer_types", e);
-	}
-	return 0;
+	return strcmp(positions, "rope") != 0 ? no_place(m, "position_embedding_type", e) : 0;
 }
 
 static int special_granite(const struct gguf_maker *m, struct err *e)
@@ -453,6 +443,92 @@ static int special_gemma3(const struct gguf_maker *m, struct err *e)
 	return 0;
 }
 
+/* Which layers have a window; how many heads of keys each has, where they differ. */
+static int put_kinds(const struct gguf_maker *m, const struct gemma4_heads *h, struct err *e)
+{
+	const int64_t layers = m->s->layers;
+	const bool differ = h->kv != h->full_kv;
+	const char *arch = m->s->arch->name;
+	struct buf windowed = BUF_INIT, groups = BUF_INIT;
+	char key[64];
+	int rc = 0;
+	for (int64_t i = 0; i < layers && rc >= 0; i++) {
+		const int slides = rc = gemma4_is_windowed(m->c, m->where, layers, i, e);
+		const int32_t kv = (int32_t)(slides > 0 ? h->kv : h->full_kv);
+		buf_addc(&windowed, slides > 0);
+		buf_add(&groups, &kv, sizeof kv);
+	}
+	if (rc >= 0 && m->p) {
+		snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+		pairs_array(m->p, key, GGUF_BOOL, (uint64_t)layers);
+		buf_add(&m->p->b, windowed.p, windowed.n);
+	}
+	if (rc >= 0 && m->p && differ) {
+		snprintf(key, sizeof key, "%s.attention.head_count_kv", arch);
+		pairs_array(m->p, key, GGUF_I32, (uint64_t)layers);
+		buf_add(&m->p->b, groups.p, groups.n);
+	}
+	if (rc >= 0 && !differ)
+		maker_u32(m, "attention.head_count_kv", h->kv);
+	if (rc >= 0)
+		rc = buf_ok(&windowed, e) < 0 ? -1 : buf_ok(&groups, e);
+	buf_release(&windowed);
+	buf_release(&groups);
+	return rc;
+}
+
+/* Frequencies of layers without a window: the first share of them, divided by a factor; the others
+ * are divided by so much that nothing is left. */
+static int put_gemma4_rope(const struct gguf_maker *m, struct err *e)
+{
+	const json_t *all = json_object_get(m->c, "rope_parameters"),
+		     *full = json_object_get(all, "full_attention"),
+		     *local = json_object_get(all, "sliding_attention");
+	double theta = 1e6, base = 1e4, share = full ? 1 : 0.25, factor = 1;
+	if (full) {
+		TRY(json_opt_num(full, m->where, "rope_theta", 1, 1e12, &theta, e));
+		TRY(json_opt_num(full, m->where, "partial_rotary_factor", 0, 1, &share, e));
+		TRY(json_opt_num(full, m->where, "factor", 1e-3, 1e6, &factor, e));
+	}
+	if (local)
+		TRY(json_opt_num(local, m->where, "rope_theta", 1, 1e12, &base, e));
+	maker_f32(m, "rope.freq_base", theta);
+	maker_f32(m, "rope.freq_base_swa", base);
+	float *v = maker_factors(m, "rope_freqs.weight");
+	const int64_t angles = (int64_t)(share * (double)m->s->rot) / 2;
+	for (int64_t i = 0; i < m->s->rot / 2; i++)
+		v[i] = i < angles ? (float)factor : 1e30f;
+	return 0;
+}
+
+/* Layers with and without a window have heads and frequencies of their own. */
+static int special_gemma4(const struct gguf_maker *m, struct err *e)
+{
+	struct gemma4_heads h = { .dim = m->s->head.dim, .kv = m->s->heads };
+	int64_t window = 512;
+	double cap = 0;
+	TRY(refuse(m, "attention_bias", e));
+	TRY(json_opt_int(m->c, m->where, "num_key_value_heads", 1, m->s->heads, &h.kv, e));
+	TRY(json_opt_int(m->c, m->where, "sliding_window", 1, INT32_MAX, &window, e));
+	TRY(json_opt_num(m->c, m->where, "final_logit_softcapping", 1e-3, 1e6, &cap, e));
+	TRY(gemma4_read_heads(m->c, m->where, m->s->layers, &h, e));
+	m->s->rot = h.full_dim;
+	maker_u32(m, "attention.key_length", h.full_dim);
+	maker_u32(m, "attention.value_length", h.full_dim);
+	maker_u32(m, "attention.key_length_swa", h.dim);
+	maker_u32(m, "attention.value_length_swa", h.dim);
+	maker_u32(m, "rope.dimension_count", h.full_dim);
+	maker_u32(m, "rope.dimension_count_swa", h.dim);
+	maker_u32(m, "attention.sliding_window", window);
+	maker_u32(m, "attention.shared_kv_layers", 0);
+	maker_u32(m, "embedding_length_per_layer_input", 0);
+	if (cap > 0)
+		maker_f32(m, "final_logit_softcapping", cap);
+	TRY(put_kinds(m, &h, e));
+	TRY(put_gemma4_rope(m, e));
+	return m->s->arch->experts ? put_experts(m, "moe_intermediate_size", 0, 0, e) : 0;
+}
+
 /* A window of 0 says that there is none; without the key llama.cpp would take one. */
 static int special_phi3(const struct gguf_maker *m, struct err *e)
 {
@@ -511,29 +587,18 @@ int gguf_special(const struct gguf_maker *m, struct err *e)
 		const char *arch;
 		int (*put)(const struct gguf_maker *m, struct err *e);
 	} rows[] = {
-		{ "llama", special_llama },
-		{ "qwen2", special_qwen },
-		{ "qwen3", special_qwen },
-		{ "granite", special_granite },
-		{ "smollm3", special_smollm3 },
-		{ "olmo2", special_olmo2 },
-		{ "gemma", special_gemma },
-		{ "gemma2", special_gemma2 },
-		{ "gemma3", special_gemma3 },
-		{ "phi3", special_phi3 },
-		{ "qwen3moe", special_qwen3moe },
-		{ "olmoe", special_olmoe },
-		{ "gpt-oss", special_gpt_oss },
-		{ "qwen2moe", special_qwen2moe },
-		{ "glm4moe", special_glm4moe },
-		{ "exaone4", special_exaone4 },
-		{ "ernie4_5", special_ernie },
-		{ "qwen35", special_qwen35 },
-		{ "seed_oss", special_seed },
-		{ "qwen35moe", special_qwen35moe },
-		{ "ernie4_5-moe", special_ernie_moe },
-		{ "lfm2", special_lfm2 },
-		{ "lfm2moe", special_lfm2moe },
+		{ "llama", special_llama },         { "qwen2", special_qwen },
+		{ "qwen3", special_qwen },          { "granite", special_granite },
+		{ "smollm3", special_smollm3 },     { "olmo2", special_olmo2 },
+		{ "gemma", special_gemma },         { "gemma2", special_gemma2 },
+		{ "gemma3", special_gemma3 },       { "gemma4", special_gemma4 },
+		{ "phi3", special_phi3 },           { "qwen3moe", special_qwen3moe },
+		{ "olmoe", special_olmoe },         { "gpt-oss", special_gpt_oss },
+		{ "qwen2moe", special_qwen2moe },   { "glm4moe", special_glm4moe },
+		{ "exaone4", special_exaone4 },     { "ernie4_5", special_ernie },
+		{ "qwen35", special_qwen35 },       { "seed_oss", special_seed },
+		{ "qwen35moe", special_qwen35moe }, { "ernie4_5-moe", special_ernie_moe },
+		{ "lfm2", special_lfm2 },           { "lfm2moe", special_lfm2moe },
 	};
 	TRY(check_head(m, e));
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -38,6 +38,7 @@ struct vocab {
 	const char *where;
 	struct token *token;
 	size_t n;
+	bool gemma4; /* merges in place of scores */
 	struct arena mem;
 };
 
@@ -58,6 +59,19 @@ static bool is_byte(const char *s, size_t n)
 {
 	return n == 6 && !strncmp(s, "<0x", 3) && s[5] == '>' &&
 	       strspn(s + 3, "0123456789ABCDEFabcdef") == 2;
+}
+
+/* Special tokens of Gemma 4 that llama.cpp shows, because readers of answers look for them
+ * (conversion/gemma.py). */
+static bool is_shown(const struct vocab *v, const char *s)
+{
+	static const char *const shown[] = { "<|channel>",   "<channel|>",       "<|tool_call>",
+					     "<tool_call|>", "<|tool_response>", "<tool_response|>",
+					     "<|\"|>" };
+	bool is = false;
+	for (size_t i = 0; v->gemma4 && i < ARRAY_LEN(shown); i++)
+		is |= !strcmp(s, shown[i]);
+	return is;
 }
 
 static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
@@ -84,9 +98,10 @@ static int read_tokens(struct vocab *v, bool byte_fallback, struct err *e)
 		if (!s)
 			return err_set(e, ERR_INPUT, "%s: 'added_tokens[%zu].content' is missing",
 				       v->where, i);
-		int32_t type = unk && !strcmp(unk, s)                         ? TOKEN_UNKNOWN
-			       : json_is_true(json_object_get(id, "special")) ? TOKEN_CONTROL
-									      : TOKEN_USER;
+		int32_t type = unk && !strcmp(unk, s) ? TOKEN_UNKNOWN
+			       : json_is_true(json_object_get(id, "special")) && !is_shown(v, s)
+				       ? TOKEN_CONTROL
+				       : TOKEN_USER;
 		TRY(put_token(v, s, json_string_length(o), json_object_get(id, "id"), type, e));
 	}
 	return 0;
@@ -386,14 +401,15 @@ static int write_vocab(struct vocab *v, const struct model_file *base, struct gg
 			       "%s: this 'pre_tokenizer' has no name in GGUF (known: llama-bpe, "
 			       "dbrx, gpt-4o, tekken, qwen2, qwen35, seed-coder, smollm, gpt-2)",
 			       v->where);
+	v->gemma4 &= spm;
 	TRY(read_tokens(v, spm, e));
 	TRY(fill_gaps(v, e));
-	if (spm)
+	if (spm && !v->gemma4)
 		TRY(score_merges(v, e));
-	pairs_str(p, "tokenizer.ggml.model", spm ? "llama" : "gpt2");
-	pairs_str(p, "tokenizer.ggml.pre", spm ? "default" : pre);
-	write_tokens(v, spm, p);
-	if (!spm)
+	pairs_str(p, "tokenizer.ggml.model", v->gemma4 ? "gemma4" : spm ? "llama" : "gpt2");
+	pairs_str(p, "tokenizer.ggml.pre", v->gemma4 ? "gemma4" : spm ? "default" : pre);
+	write_tokens(v, spm && !v->gemma4, p);
+	if (!spm || v->gemma4)
 		TRY(write_merges(v, p, e));
 	write_special(v, base, "bos", "bos", p);
 	write_special(v, base, "eos", "eos", p);
@@ -420,6 +436,9 @@ int gguf_vocab(const struct model_file *base, int64_t vocab, struct gguf_pairs *
 		return 0;
 	}
 	TRY(json_parse_file_in(v.where, TOKENIZER_MAX, JSON_MEMORY_TABLE, &doc, e));
+	const char *type =
+		json_string_value(json_object_get(model_file_config(base), "model_type"));
+	v.gemma4 = type && !strcmp(type, "gemma4_text");
 	v.doc = doc;
 	v.model = json_object_get(doc, "model");
 	v.token = arena_alloc(&v.mem, v.n * sizeof *v.token);

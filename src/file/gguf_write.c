@@ -31,6 +31,7 @@ struct plan_tensor {
 	struct gguf_layout layout;
 	int64_t experts;     /* t and those of the other experts, one after the other; 0: t alone */
 	const char *starred; /* their name in Hugging Face with a star for the number */
+	const char *up;      /* of the tensor that follows it in each expert; NULL: none does */
 	bool vector;         /* the only row of a matrix */
 	int64_t split;       /* a vector, as rows of so many numbers; 0: as it is */
 	int64_t first, rows; /* of t: its rows from `first` on */
@@ -138,22 +139,19 @@ static int tensor_type(const struct writer *w, const struct plan_tensor *p)
 							      .base = base_type(t) });
 }
 
-/* All experts of a layer are one tensor, which is planned where the first one is. */
-static int plan_experts(struct writer *w, struct plan_tensor *p, struct err *e)
+/* Every expert has this tensor, in the shape of t. */
+static int check_experts(struct writer *w, const struct model_tensor *t, const char *starred,
+			 struct err *e)
 {
 	struct buf b = BUF_INIT;
-	int64_t layer;
 	int rc = 0;
-	p->experts = w->shape.experts;
-	gguf_name_to_hf(w->shape.arch, p->name, &b, &layer);
-	p->starred = b.failed ? NULL : arena_strdup(&w->mem, b.p);
-	for (int64_t x = 0; p->starred && !rc && x < p->experts; x++) {
-		const struct model_tensor *t;
+	for (int64_t x = 0; !rc && x < w->shape.experts; x++) {
+		const struct model_tensor *o;
 		buf_reset(&b);
-		gguf_expert_name(p->starred, x, &b);
-		t = b.failed ? NULL : model_file_find(w->base, b.p);
-		if (!t || t->ndim != p->t->ndim || t->shape[0] != p->t->shape[0] ||
-		    (t->ndim == 2 && t->shape[1] != p->t->shape[1]))
+		gguf_expert_name(starred, x, &b);
+		o = b.failed ? NULL : model_file_find(w->base, b.p);
+		if (!o || o->ndim != t->ndim || o->shape[0] != t->shape[0] ||
+		    (o->ndim == 2 && o->shape[1] != t->shape[1]))
 			rc = err_set(
 				e, ERR_INPUT,
 				"%s: the tensor '%s' is missing or has another shape than that "
@@ -161,7 +159,32 @@ static int plan_experts(struct writer *w, struct plan_tensor *p, struct err *e)
 				model_file_path(w->base), b.failed ? "" : b.p);
 	}
 	buf_release(&b);
-	return p->starred ? rc : err_nomem(e, 128, "a name");
+	return rc;
+}
+
+/* All experts of a layer are one tensor, which is planned where the first one is. 1: t is the
+ * second half of each expert, which is planned with the first half. */
+static int plan_experts(struct writer *w, struct plan_tensor *p, struct err *e)
+{
+	struct buf b = BUF_INIT, up = BUF_INIT, first = BUF_INIT;
+	int64_t layer;
+	p->experts = w->shape.experts;
+	gguf_name_to_hf(w->shape.arch, p->name, &b, &layer);
+	p->starred = b.failed ? NULL : arena_strdup(&w->mem, b.p);
+	if (gguf_name_up_to_hf(w->shape.arch, p->name, &up)) {
+		p->up = up.failed ? NULL : arena_strdup(&w->mem, up.p);
+		gguf_expert_name(up.failed ? "*" : up.p, 0, &first);
+	}
+	int rc = !p->starred || up.failed || first.failed || (up.n && !p->up)
+			 ? err_nomem(e, 128, "a name")
+		 : up.n && !strcmp(first.p, p->t->name) ? 1
+							: check_experts(w, p->t, p->starred, e);
+	if (!rc && p->up)
+		rc = check_experts(w, p->t, p->up, e);
+	buf_release(&b);
+	buf_release(&up);
+	buf_release(&first);
+	return rc;
 }
 
 /* Gate and up as one matrix: its first half is planned, the second half gets a tensor too. */
@@ -186,6 +209,7 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	struct buf b = BUF_INIT;
 	int64_t layer = -1, expert = -1;
 	long long at = -1;
+	*p = (struct plan_tensor){ .t = t };
 	if (sscanf(t->name, "model.layers.%lld.", &at) == 1 && at >= w->shape.layers &&
 	    at - w->shape.layers < w->shape.extra)
 		return 0;
@@ -207,11 +231,11 @@ static int plan_tensor(struct writer *w, const struct model_tensor *t, struct er
 	buf_release(&b);
 	if (!p->name)
 		return err_nomem(e, 64, "a name");
-	p->t = t;
 	p->rows = t->shape[0];
-	if (!expert)
-		TRY(plan_experts(w, p, e));
-	p->count = t->count * (uint64_t)(p->experts ? p->experts : 1);
+	const int second = expert ? 0 : plan_experts(w, p, e);
+	if (second)
+		return second < 0 ? second : 0;
+	p->count = t->count * (uint64_t)(p->experts ? p->experts : 1) * (p->up ? 2 : 1);
 	p->layer = layer;
 	p->type = tensor_type(w, p);
 	p->layer = layer >= 0 ? layer : !strncmp(p->name, "token", 5) ? -1 : INT32_MAX;
@@ -273,7 +297,7 @@ static uint32_t dimensions(const struct plan_tensor *p, uint64_t dim[3])
 		dim[n++] = p->count;
 	} else {
 		for (int d = p->t->ndim; d-- > 0;)
-			dim[n++] = (uint64_t)(d ? p->t->shape[d] : p->rows);
+			dim[n++] = (uint64_t)(d ? p->t->shape[d] : p->rows * (p->up ? 2 : 1));
 	}
 	if (p->experts)
 		dim[n++] = (uint64_t)p->experts;
@@ -411,9 +435,10 @@ static int write_tensor(struct writer *w, const struct plan_tensor *p, struct er
 	static const char zero[ALIGN];
 	struct buf name = BUF_INIT;
 	int rc = p->experts ? 0 : write_rows(w, p, p->t->name, e);
-	for (int64_t x = 0; x < p->experts && !rc; x++) {
+	const int halves = p->up ? 2 : 1;
+	for (int64_t x = 0; x < p->experts * halves && !rc; x++) {
 		buf_reset(&name);
-		gguf_expert_name(p->starred, x, &name);
+		gguf_expert_name(x % halves ? p->up : p->starred, x / halves, &name);
 		rc = buf_ok(&name, e);
 		if (!rc)
 			rc = write_rows(w, p, name.p, e);
@@ -520,6 +545,13 @@ static int add_pair(struct writer *w, const struct peft_pair *p, const char *ful
 		    int64_t x, struct half *half, size_t *n_p, struct err *e)
 {
 	struct buf up = BUF_INIT;
+	if (gguf_name_up_to_hf(w->shape.arch, name, &up)) {
+		buf_release(&up);
+		return err_set(e, ERR_UNSUPPORTED,
+			       "the adapter's '%s' cannot be written alone into a GGUF, where gate "
+			       "and up of all experts are one tensor: merge it into the model",
+			       p->module);
+	}
 	if (!w->shape.arch->one_up || !gguf_name_of_up(w->shape.arch, full, &up))
 		return add_halves(w, p, name, x, 0, p->out, half, n_p, e);
 	const int64_t rows = p->out / 2;

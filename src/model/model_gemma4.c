@@ -7,62 +7,34 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "file/gemma4_keys.h"
 #include "model/rope.h"
-#include "model/window.h"
 #include "tensor/routing.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* What is said of the layers without a window: in files of the hub by keys of their own, in those
- * of transformers 5.24 layer by layer. */
-static int read_full(const json_t *j, const char *where, struct model_config *c, struct err *e)
+/* Which layers have a window, and the heads of both kinds. */
+static int read_layers(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	const json_t *each = json_object_get(j, "per_layer_config");
-	char path[512];
-	bool seen = false;
-	c->full_head_dim = 512;
-	c->full_kv_heads = c->kv_heads;
-	TRY(json_opt_int(j, where, "global_head_dim", 2, MODEL_HEAD_DIM_MOST, &c->full_head_dim,
-			 e));
-	if (c->full_k_is_v)
-		TRY(json_opt_int(j, where, "num_global_key_value_heads", 1, 4096, &c->full_kv_heads,
-				 e));
-	for (int64_t i = 0; json_is_object(each) && i < c->layers; i++) {
-		char number[24];
-		snprintf(number, sizeof number, "%lld", (long long)i);
-		const json_t *o = json_object_get(each, number);
-		int64_t d = c->head_dim, g = c->kv_heads;
-		size_t known = (size_t)(json_object_get(o, "head_dim") != NULL) +
-			       (size_t)(json_object_get(o, "num_key_value_heads") != NULL);
-		snprintf(path, sizeof path, "%s: 'per_layer_config': layer %s", where, number);
-		if (o) {
-			TRY(json_opt_int(o, path, "head_dim", 2, MODEL_HEAD_DIM_MOST, &d, e));
-			TRY(json_opt_int(o, path, "num_key_value_heads", 1, 4096, &g, e));
-		}
-		if (!c->windowed[i] && !seen) {
-			c->full_head_dim = d;
-			c->full_kv_heads = g;
-		}
-		seen |= !c->windowed[i];
-		if (known != json_object_size(o) ||
-		    d != (c->windowed[i] ? c->head_dim : c->full_head_dim) ||
-		    g != (c->windowed[i] ? c->kv_heads : c->full_kv_heads))
-			return err_set(
-				e, ERR_UNSUPPORTED,
-				"%s differs from the others of its kind; only 'head_dim' and "
-				"'num_key_value_heads' of all layers without a window together "
-				"are supported",
-				path);
+	struct gemma4_heads h = { .dim = c->head_dim, .kv = c->kv_heads };
+	TRY(gemma4_read_heads(j, where, c->layers, &h, e));
+	for (int64_t i = 0; i < c->layers; i++) {
+		const int windowed = gemma4_is_windowed(j, where, c->layers, i, e);
+		TRY(windowed);
+		c->windowed[i] = windowed > 0;
 	}
-	if (c->full_head_dim % 2 || c->heads % c->full_kv_heads)
+	c->full_k_is_v = h.k_is_v;
+	c->full_head_dim = h.full_dim;
+	c->full_kv_heads = h.full_kv;
+	if (h.full_dim % 2 || h.full_dim > MODEL_HEAD_DIM_MOST || c->heads % h.full_kv)
 		return err_set(
 			e, ERR_INPUT,
 			"%s: layers without a window have heads of %lld numbers, and %lld of "
-			"keys for %lld: the first must be even, the last a multiple",
-			where, (long long)c->full_head_dim, (long long)c->full_kv_heads,
-			(long long)c->heads);
+			"keys for %lld: the first must be even and at most %d, the last a multiple",
+			where, (long long)h.full_dim, (long long)h.full_kv, (long long)c->heads,
+			MODEL_HEAD_DIM_MOST);
 	return 0;
 }
 
@@ -105,12 +77,11 @@ static int read_experts(const json_t *j, const char *where, struct model_config 
 
 static int read_gemma4(const json_t *j, const char *where, struct model_config *c, struct err *e)
 {
-	int64_t window = 512;
+	c->window = 512;
 	TRY(refuse(j, where, e));
 	TRY(read_experts(j, where, c, e));
 	TRY(json_opt_bool(j, where, "attention_bias", &c->qkv_bias, e));
-	TRY(json_opt_bool(j, where, "attention_k_eq_v", &c->full_k_is_v, e));
-	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &window, e));
+	TRY(json_opt_int(j, where, "sliding_window", 1, 1ll << 40, &c->window, e));
 	TRY(json_opt_num(j, where, "final_logit_softcapping", 1e-3, 1e6, &c->logit_cap, e));
 	c->o_bias = c->qkv_bias;
 	c->norms = NORMS_GEMMA;
@@ -119,10 +90,7 @@ static int read_gemma4(const json_t *j, const char *where, struct model_config *
 	c->qk_norm = c->v_norm = c->layer_scalar = c->embed_rounded = true;
 	c->embed_scale = sqrt((double)c->hidden);
 	c->attn_scale = 1;
-	model_window_every(c, window, 6);
-	TRY(model_window_types(j, where, c, e));
-	c->windowed[c->layers - 1] = 0; /* so transformers has it, whatever is said */
-	TRY(read_full(j, where, c, e));
+	TRY(read_layers(j, where, c, e));
 	TRY(rope_read_kind(j, where, "full_attention", 0, c->full_head_dim, 1e6, 0.25, c, e));
 	TRY(rope_read_kind(j, where, "sliding_attention", 1, c->head_dim, 1e4, 1, c, e));
 	for (int64_t i = 0; i < c->layers; i++)

@@ -1917,6 +1917,8 @@ def gguf(arch, pairs, tensors):
     def value(v):
         if isinstance(v, str):
             return struct.pack("<I", STR) + string(v)
+        if isinstance(v, list) and isinstance(v[0], bool):
+            return struct.pack("<IIQ", ARRAY, BOOL, len(v)) + bytes(v)
         if isinstance(v, list):
             return struct.pack("<IIQ", ARRAY, U32, len(v)) + struct.pack(f"<{len(v)}I", *v)
         if isinstance(v, float):
@@ -1929,15 +1931,17 @@ def gguf(arch, pairs, tensors):
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
     for k, v in pairs.items():
         out += string(k) + value(v)
-    at = 0
-    for name, shape, kind in tensors:
+    at, data = 0, b""
+    for name, shape, kind, *numbers in tensors:
         out += string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
         out += struct.pack("<IQ", kind, at)
         n = 8 if kind in (27, 28) else 4
         for d in shape:
             n *= d
+        data += struct.pack(f"<{len(numbers)}f", *numbers)
         at += (n + 31) // 32 * 32
-    return out + bytes(-len(out) % 32) + bytes(at)
+        data += bytes(at - len(data))
+    return out + bytes(-len(out) % 32) + data
 
 
 def ggufs():
@@ -1956,7 +1960,38 @@ def ggufs():
     glm |= {"expert_gating_func": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True}
     mtp = [("blk.1.exp_probs_b.bias", (2,), 0), ("blk.2.nextn.eh_proj.weight", (8, 8), 0)]
     oss = [("blk.0.ffn_gate_exps.weight", (32, 8, 2), 39), ("blk.0.attn_sinks.weight", (2,), 0)]
+    two = {"block_count": 2, "attention.head_count_kv": [2, 1], "attention.sliding_window": 8}
+    two |= {"attention.sliding_window_pattern": [True, False], "rope.freq_base_swa": 1e4}
+    for behind, d in (("", 8), ("_swa", 4)):
+        two |= {f"{k}{behind}": d for k in ("attention.key_length", "attention.value_length")}
+        two |= {f"rope.dimension_count{behind}": d}
+    freqs = [("rope_freqs.weight", (4,), 0, 1.0, 1e30, 1e30, 1e30)]
+    layer = [("blk.0.layer_output_scale.weight", (1,), 0), ("blk.0.attn_v.weight", (8, 8), 0)]
+    beside = [("blk.0.ffn_gate_up_exps.weight", (8, 16, 2), 0)]
+    beside += [("blk.0.ffn_gate_inp.scale", (8,), 0)]
+    beside += [("blk.0.ffn_down_exps.scale", (2,), 0), ("blk.0.pre_ffw_norm_2.weight", (8,), 0)]
+    values = [("blk.1.attn_v.weight", (8, 8), 0)]
+    odd = [("blk.0.ffn_gate_up_exps.weight", (8, 15, 2), 0)]
+
+    def turn(*numbers):
+        return [("rope_freqs.weight", (4,), 0, *numbers)]
+
     for name, arch, pairs, tensors in (
+        ("gemma4", "gemma4", two, freqs + layer),
+        ("gemma4-moe", "gemma4", {**two, **experts}, freqs + beside),
+        ("gemma4-moe-odd", "gemma4", {**two, **experts}, freqs + odd),
+        ("gemma4-small", "gemma4", {**two, "embedding_length_per_layer_input": 4}, freqs),
+        ("gemma4-kinds", "gemma4", {**two, "attention.sliding_window_pattern": [True]}, freqs),
+        ("gemma4-last", "gemma4", {**two, "attention.sliding_window_pattern": [False, True]},
+         freqs),
+        ("gemma4-alike", "gemma4", {**two, "attention.head_count_kv": 1}, freqs + values),
+        ("gemma4-values", "gemma4", two, freqs + values),
+        ("gemma4-heads", "gemma4", {**two, "attention.head_count_kv": [2]}, freqs),
+        ("gemma4-width", "gemma4", {**two, "attention.value_length": 4}, freqs),
+        ("gemma4-still", "gemma4", two, turn(1e30, 1e30, 1e30, 1e30)),
+        ("gemma4-slow", "gemma4", two, turn(2.0, 2.0, 1e30, 1e30)),
+        ("gemma4-mixed", "gemma4", two, turn(1.0, 2.0, 1e30, 1e30)),
+        ("gemma4-none", "gemma4", two, []),
         ("llama", "llama", {}, []),
         ("longrope", "phi3", {**scaling, "rope.dimension_count": 4}, long),
         ("longrope-alone", "phi3", scaling, long[:1]),
