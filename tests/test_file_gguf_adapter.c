@@ -155,11 +155,44 @@ static void test_adapter_experts(void **state)
 					   .pair = pair,
 					   .npair = 1 };
 	assert_int_equal(gguf_write_adapter(out, b, &down, &e), 0);
+	float scale[6], first; /* of expert 1, which llama.cpp multiplies before it adds */
+	const struct model_tensor *scales =
+		model_file_find(b, "model.layers.0.router.per_expert_scale");
+	assert_int_equal(model_file_read_f32(b, scales, 0, 6, scale, &e), 0);
+	assert_int_equal(gguf_open(out, &g, &e), 0);
+	memcpy(&first, g.tensor[1].data + 4 * 48 * 2, 4);
+	assert_true(scale[1] != 1 && first == scale[1] * v[0][0]);
+	gguf_close(&g);
 	pair[0].module = "model.layers.0.experts.1.up_proj";
+	pair[1].module = "model.layers.0.experts.4.gate_proj";
 	pair[0].in = 48;
 	pair[0].out = 24;
-	assert_int_equal(gguf_write_adapter(out, b, &down, &e), ERR_UNSUPPORTED);
-	assert_non_null(strstr(e.msg, "one tensor"));
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), 0);
+	assert_int_equal(gguf_open(out, &g, &e), 0);
+	assert_int_equal(g.ntensor, 2);
+	for (int i = 0; i < 2; i++) {
+		const struct gguf_tensor *t = &g.tensor[i];
+		assert_string_equal(t->name, i ? "blk.0.ffn_gate_up_exps.weight.lora_b"
+					       : "blk.0.ffn_gate_up_exps.weight.lora_a");
+		assert_true(t->ndim == 3 && t->ne[0] == (i ? 4 : 48) && t->ne[1] == (i ? 48 : 4) &&
+			    t->ne[2] == 6);
+		for (int64_t k = 0; k < (int64_t)t->count; k++) {
+			const int64_t each = i ? 48 * 4 : 4 * 48, x = k / each, at = k % each;
+			const bool up = x == 1, there = up || x == 4;
+			const int64_t row = at / t->ne[0], column = at % t->ne[0];
+			float is, want = 0;
+			memcpy(&is, t->data + 4 * k, 4);
+			if (there && !i && row / 2 == up)
+				want = v[!up][row % 2 * 48 + column];
+			if (there && i && row / 24 == up && column / 2 == up)
+				want = 2 * v[!up][row % 24 * 2 + column % 2];
+			assert_true(is == want);
+		}
+	}
+	gguf_close(&g);
+	pair[1].r = 1; /* not all of one rank */
+	pair[1].scale = 4;
+	assert_int_equal(gguf_write_adapter(out, b, &ad, &e), ERR_INPUT);
 	model_file_close(b);
 }
 

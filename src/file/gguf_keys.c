@@ -18,7 +18,7 @@ const struct gguf_kv *keys_find(const struct gguf_keys *m, const char *name)
 
 /* A number under "<arch>.name"; a missing one leaves *v_p. */
 int keys_number(const struct gguf_keys *m, const char *name, bool need, double lo, double hi,
-		       double *v_p, struct err *e)
+		double *v_p, struct err *e)
 {
 	const struct gguf_kv *kv = keys_find(m, name);
 	json_t *v = NULL;
@@ -41,8 +41,8 @@ int keys_number(const struct gguf_keys *m, const char *name, bool need, double l
 	return 0;
 }
 
-int keys_integer(const struct gguf_keys *m, const char *name, bool need, int64_t lo,
-			int64_t *v_p, struct err *e)
+int keys_integer(const struct gguf_keys *m, const char *name, bool need, int64_t lo, int64_t *v_p,
+		 struct err *e)
 {
 	double d = (double)*v_p;
 	TRY(keys_number(m, name, need, (double)lo, GGUF_INT_MOST, &d, e));
@@ -63,7 +63,7 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 
 /* A vector of positive numbers, one for each rotary frequency. */
 int keys_factors(const struct gguf_keys *m, const struct gguf_tensor *t, int64_t rot,
-		       json_t **list_p, struct err *e)
+		 json_t **list_p, struct err *e)
 {
 	if (t->ndim != 1 || t->ne[0] != rot / 2 || t->type != GGML_F32)
 		return err_set(e, ERR_INPUT, "%s: '%s' must be %lld numbers of F32", m->g->path,
@@ -87,4 +87,3 @@ void keys_set(const struct gguf_keys *m, const char *key, int64_t v)
 {
 	json_object_set_new(m->o, key, json_integer(v));
 }
-

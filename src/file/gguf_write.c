@@ -540,17 +540,68 @@ static int add_halves(struct writer *w, const struct peft_pair *p, const char *n
 	return 0;
 }
 
+/* The same where gate and up of each expert are one module in the file: A has the rows of gate's
+ * and then those of up's, B their numbers in two blocks. A reader divides alpha by all rows of A,
+ * so numbers of B are twice as large. */
+static int add_both(struct writer *w, const struct peft_pair *p, const char *name, int64_t x,
+		    bool up, struct half *half, size_t *n_p, struct err *e)
+{
+	const int64_t r = 2 * p->r;
+	struct half *a = half_of(w, half, n_p, name, 'a', r, p->in, true);
+	struct half *b = half_of(w, half, n_p, name, 'b', 2 * p->out, r, true);
+	if (!a || !b)
+		return err_set(e, ERR_INPUT,
+			       "the adapter's '%s' has another shape than before, which a GGUF of "
+			       "this family has no place for: merge it into the model",
+			       p->module);
+	if (!a->v[x]) {
+		a->v[x] = arena_alloc(&w->mem, (size_t)(r * p->in) * sizeof(float));
+		b->v[x] = arena_alloc(&w->mem, (size_t)(2 * p->out * r) * sizeof(float));
+	}
+	if (!a->v[x] || !b->v[x])
+		return err_nomem(e, (uint64_t)(r * (p->in + 2 * p->out)) * 4, "an adapter");
+	float *to = (float *)b->v[x] + (up ? p->out * r + p->r : 0);
+	memcpy((float *)a->v[x] + (up ? p->r * p->in : 0), p->a, (size_t)(p->r * p->in) * 4);
+	for (int64_t i = 0; i < p->out * p->r; i++)
+		to[i / p->r * r + i % p->r] = 2 * p->b[i];
+	return 0;
+}
+
+/* Gemma 4 multiplies what an expert makes by a number of its own. llama.cpp does so before it adds
+ * what the adapter makes (build_lora_mm_id, 2026), so B is multiplied here. */
+static int scale_down(struct writer *w, const struct peft_pair *p, int64_t layer, int64_t x,
+		      struct half *b, struct err *e)
+{
+	char name[96];
+	snprintf(name, sizeof name, "model.layers.%lld.router.per_expert_scale", (long long)layer);
+	const struct model_tensor *t = model_file_find(w->base, name);
+	const int64_t n = p->out * p->r;
+	float scale, *to = arena_alloc(&w->mem, (size_t)n * sizeof *to);
+	if (!t || t->ndim != 1 || x >= t->shape[0])
+		return err_set(e, ERR_INPUT, "%s: the tensor '%s' is missing or has another shape",
+			       model_file_path(w->base), name);
+	if (!to)
+		return err_nomem(e, (uint64_t)n * 4, "an adapter");
+	TRY(model_file_read_f32(w->base, t, x, 1, &scale, e));
+	for (int64_t i = 0; i < n; i++)
+		to[i] = scale * p->b[i];
+	b->v[x] = to;
+	return 0;
+}
+
 /* `full`: the name of its weight in Hugging Face. */
 static int add_pair(struct writer *w, const struct peft_pair *p, const char *full, const char *name,
-		    int64_t x, struct half *half, size_t *n_p, struct err *e)
+		    int64_t layer, int64_t x, struct half *half, size_t *n_p, struct err *e)
 {
 	struct buf up = BUF_INIT;
 	if (gguf_name_up_to_hf(w->shape.arch, name, &up)) {
 		buf_release(&up);
-		return err_set(e, ERR_UNSUPPORTED,
-			       "the adapter's '%s' cannot be written alone into a GGUF, where gate "
-			       "and up of all experts are one tensor: merge it into the model",
-			       p->module);
+		return add_both(w, p, name, x, strstr(full, ".up_proj.") != NULL, half, n_p, e);
+	}
+	if (w->shape.arch->experts == GGUF_EXPERTS_SIDE && x >= 0) {
+		TRY(add_halves(w, p, name, x, 0, p->out, half, n_p, e));
+		return scale_down(w, p, layer, x,
+				  half_of(w, half, n_p, name, 'b', p->out, p->r, true), e);
 	}
 	if (!w->shape.arch->one_up || !gguf_name_of_up(w->shape.arch, full, &up))
 		return add_halves(w, p, name, x, 0, p->out, half, n_p, e);
@@ -574,7 +625,7 @@ static int list_halves(struct writer *w, const struct peft_adapter *ad, struct h
 		buf_addf(&full, "%s.weight", p->module);
 		if (!full.failed && gguf_name_from_hf(w->shape.arch, full.p, &name, &layer, &x) &&
 		    !name.failed && layer < w->shape.layers && x < w->shape.experts && name.n < 64)
-			rc = add_pair(w, p, full.p, name.p, x, half, n_p, e);
+			rc = add_pair(w, p, full.p, name.p, layer, x, half, n_p, e);
 		else
 			rc = err_set(e, ERR_UNSUPPORTED,
 				     "the adapter's '%s' has no place in a GGUF of this family",
