@@ -241,9 +241,11 @@ def main():
             model.save_pretrained(d + "/base")
             # PEFT's adapters on the experts of transformers 5 are of whole tensors
             targets = ATTENTION if "num_experts" in shape else "all-linear"
-            tuned = peft.get_peft_model(
-                model, peft.LoraConfig(r=4, target_modules=targets, lora_alpha=8)
-            )
+            experts = ["experts.gate_up_proj", "experts.down_proj"]
+            lora = peft.LoraConfig(r=4, target_modules=targets, lora_alpha=8)
+            if name == "gemma4_moe":
+                lora.target_parameters = experts
+            tuned = peft.get_peft_model(model, lora)
             tuned.save_pretrained(d + "/nothing")
             for k, p in tuned.named_parameters():
                 if "lora_" in k:
