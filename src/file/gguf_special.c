@@ -453,11 +453,15 @@ static int put_kinds(const struct gguf_maker *m, const struct gemma4_heads *h, s
 	char key[64];
 	int rc = 0;
 	for (int64_t i = 0; i < layers && rc >= 0; i++) {
-		const int slides = rc = gemma4_is_windowed(m->c, m->where, layers, i, e);
-		const int32_t kv = (int32_t)(slides > 0 ? h->kv : h->full_kv);
-		buf_addc(&windowed, slides > 0);
+		rc = gemma4_is_windowed(m->c, m->where, layers, i, e);
+		const int32_t kv = (int32_t)(rc > 0 ? h->kv : h->full_kv);
+		buf_addc(&windowed, rc > 0);
 		buf_add(&groups, &kv, sizeof kv);
 	}
+	if (rc >= 0)
+		rc = buf_ok(&windowed, e);
+	if (rc >= 0)
+		rc = buf_ok(&groups, e);
 	if (rc >= 0 && m->p) {
 		snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
 		pairs_array(m->p, key, GGUF_BOOL, (uint64_t)layers);
@@ -470,8 +474,6 @@ static int put_kinds(const struct gguf_maker *m, const struct gemma4_heads *h, s
 	}
 	if (rc >= 0 && !differ)
 		maker_u32(m, "attention.head_count_kv", h->kv);
-	if (rc >= 0)
-		rc = buf_ok(&windowed, e) < 0 ? -1 : buf_ok(&groups, e);
 	buf_release(&windowed);
 	buf_release(&groups);
 	return rc;
