@@ -4,6 +4,7 @@
  * which answer KTO compares with. With a tokenizer of bytes. */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/batch.h"
 #include "support/fake_tokenizer.h"
@@ -109,6 +110,21 @@ static void kinds(void **state)
 		  "'assistant','content':'n'},{'role':'user','content':'?'},{'from':'gpt','value':"
 		  "'m'}]}",
 		  "u:q|a:[y|] u:q|a:[n|u:?|a:m|]" },
+		/* without a prompt of their own: what both lists begin with */
+		{ { .type = "auto" },
+		  PREFER_PAIRS,
+		  "{'chosen':[{'role':'user','content':'q','score':1},{'role':'assistant',"
+		  "'tool_calls':[{'name':'f'}]},{'role':'tool','content':'2'},{'role':'assistant',"
+		  "'content':'y'}],'rejected':[{'role':'user','content':'q','score':2},{'role':"
+		  "'assistant','content':'n'}]}",
+		  "u:q|a:[f|t:2|a:y|] u:q|a:[n|]" },
+		{ { .type = "auto" },
+		  PREFER_PAIRS,
+		  "{'prompt':'z','chosen':[{'role':'user','content':'q'},{'role':'assistant',"
+		  "'content':'y'},{'role':'user','content':'?'},{'role':'assistant','content':"
+		  "'Y'}],'rejected':[{'role':'user','content':'q'},{'role':'assistant','content':"
+		  "'n'},{'role':'user','content':'?'},{'role':'assistant','content':'N'}]}",
+		  "u:q|a:[y|u:?|a:Y|] u:q|a:[n|u:?|a:N|]" },
 		{ { .type = "fake.intel" },
 		  PREFER_PAIRS,
 		  "{'system':'S','question':'q','chosen':'y','rejected':'n'}",
@@ -208,6 +224,14 @@ static void complaints(void **state)
 		  "f:1: chosen: content: is missing; a string was expected" },
 		{ "fake.ultra", PREFER_PAIRS, "{'prompt':3,'chosen':'y','rejected':'n'}",
 		  "f:1: prompt: must be a string, not a number" },
+		{ "auto", PREFER_PAIRS,
+		  "{'chosen':[{'role':'user','content':'q'},{'role':'user','content':'y'}],"
+		  "'rejected':[{'role':'user','content':'q'},{'role':'user','content':'n'}]}",
+		  "f:1: chosen: the answer is a turn of 'user'; one of the assistant was " },
+		{ "auto", PREFER_PAIRS,
+		  "{'chosen':[{'role':'user','content':'q'},{'role':'assistant','content':'y'}],"
+		  "'rejected':[{'role':'user','content':'r'},{'role':'assistant','content':'n'}]}",
+		  "f:1: rejected[0]: is not as in 'chosen'; a pair has one prompt, and only " },
 		{ "passthrough.default", PREFER_PAIRS, "{'chosen':'y','rejected':'n'}",
 		  "f:1: prompt: is missing; a string was expected" },
 		{ "auto", PREFER_PAIRS, "{'text':'plain'}",
@@ -235,6 +259,37 @@ static void complaints(void **state)
 		    strncmp(e.msg + head, row[i].want, strlen(row[i].want)))
 			fail_msg("row %zu: '%s', expected '%s'", i, e.msg, row[i].want);
 	}
+}
+
+static char warning[300];
+
+static void keep_warning(void *ctx, enum log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	snprintf(warning, sizeof warning, "%s", line);
+}
+
+static void same_answers(void **state)
+{
+	(void)state;
+	const struct dataset_source src = { .type = "fake.intel" };
+	struct dataset *d;
+	struct err e;
+	log_set_sink(keep_warning, NULL, LOG_WARN);
+	assert_int_equal(load_as(src, GOOD, PREFER_PAIRS, 20, &d, &e), 0);
+	dataset_free(d);
+	assert_string_equal(warning, "");
+	assert_int_equal(load_as(src,
+				 GOOD "{'question':'q','chosen':'y','rejected':'y'}\n"
+				      "{'question':'r','chosen':'n','rejected':'n'}",
+				 PREFER_PAIRS, 20, &d, &e),
+			 0);
+	dataset_free(d);
+	log_set_sink(NULL, NULL, LOG_WARN);
+	assert_string_equal(warning + strlen(dir),
+			    "/f:2: rejected: is the same text as 'chosen', which teaches no "
+			    "preference (so it is in 2 of 3 records)");
 }
 
 /* ---- microbatches ---- */
@@ -365,7 +420,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kinds),           cmocka_unit_test(complaints),
 		cmocka_unit_test(pairs_in_rows),   cmocka_unit_test(answers_of_others),
-		cmocka_unit_test(refuses_packing),
+		cmocka_unit_test(refuses_packing), cmocka_unit_test(same_answers),
 	};
 	strcpy(dir, "/tmp/hs-prefer-XXXXXX");
 	if (!mkdtemp(dir))

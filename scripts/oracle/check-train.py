@@ -49,7 +49,7 @@ BASE = dict(
     overwrite_output_dir=True,
 )
 COSINE = dict(lr_scheduler="cosine", cosine_min_lr_ratio=0.1)
-LORA = dict(adapter="lora", lora_r=4, lora_alpha=8, lora_target_modules=list(common.LINEAR))
+LORA = dict(adapter="lora", lora_r=4, lora_alpha=8, lora_target_modules="all-linear")
 CASES = {
     "lora": dict(LORA, **COSINE),
     "lora packed": dict(

@@ -38,7 +38,9 @@ struct dataset {
 	const struct span *ex;
 	struct span *own_ex;
 	size_t n, cap, mark_cap, count, ex_cap;
-	uint64_t unmarked; /* examples in which nothing is trained, cut or not */
+	uint64_t unmarked;    /* examples in which nothing is trained, cut or not */
+	uint64_t same;        /* pairs whose two answers are the same */
+	char first_same[512]; /* where the first of them is */
 	bool to_file, again;
 	struct prepared file;
 	struct dataset_stats stats;
@@ -243,6 +245,12 @@ static int encode_record(struct encoding *x, const struct dataset_source *src,
 	return rc;
 }
 
+static bool same_answers(const struct encoding *x)
+{
+	return x->o->prefer == PREFER_PAIRS && x->ids.n == 2 * (size_t)x->cut &&
+	       !memcmp(x->ids.id, x->ids.id + x->cut, x->cut * sizeof *x->ids.id);
+}
+
 /* Records [lo, hi) of a source, counted over its files. */
 struct range {
 	uint64_t at, lo, hi;
@@ -273,6 +281,8 @@ static int load_file(struct dataset *d, struct encoding *x, const struct dataset
 		d->stats.records++;
 		rc = encode_record(x, src, plain ? plain_kind : kind, records_form(r), &rec, &split,
 				   &line, e);
+		if (rc >= 0 && same_answers(x) && !d->same++)
+			records_place(r, &rec, 1, d->first_same, sizeof d->first_same);
 		if (rc >= 0)
 			rc = keep_cut(d, x, split, e);
 		if (rc >= 0)
@@ -596,6 +606,11 @@ int dataset_load(const struct dataset_source *src, size_t nsrc, const struct dat
 	for (; d->source < nsrc && rc >= 0; d->source++)
 		rc = load_source(d, &x, &src[d->source], e);
 	encoding_release(&x);
+	if (rc >= 0 && d->same)
+		log_warn("%s: rejected: is the same text as 'chosen', which teaches no preference "
+			 "(so it is in %llu of %llu records)",
+			 d->first_same, (unsigned long long)d->same,
+			 (unsigned long long)d->stats.records);
 	if (rc >= 0 && !d->count)
 		rc = nothing_left(d, src[0].path, o, e);
 	if (rc >= 0 && d->to_file) {

@@ -83,6 +83,30 @@ static const json_t *last_of(const json_t *list)
 	return n ? json_array_get(list, n - 1) : NULL;
 }
 
+static const char *role_of(const json_t *turn)
+{
+	const json_t *role = json_object_get(turn, "role");
+	return json_string_value(role ? role : json_object_get(turn, "from"));
+}
+
+static bool has_role(const json_t *turn, unsigned roles)
+{
+	struct err none = { 0 };
+	unsigned found = 0;
+	const char *name = role_of(turn);
+	return name && turns_roles(name, &found, &none) >= 0 && found & roles;
+}
+
+static int is_answer(const json_t *turn, const char *key, struct err *e)
+{
+	return has_role(turn, ~(1u << CHAT_ASSISTANT))
+		       ? err_set(e, ERR_INPUT,
+				 "%s: the answer is a turn of '%.32s'; one of the assistant was "
+				 "expected",
+				 key, role_of(turn))
+		       : 0;
+}
+
 /* The text of an answer: a text, a turn, or a list of turns whose last one is it. */
 static int answer_text(const json_t *rec, const char *key, const char **text_p, size_t *n_p,
 		       const json_t **turn_p, struct err *e)
@@ -91,6 +115,7 @@ static int answer_text(const json_t *rec, const char *key, const char **text_p, 
 	bool calls = false;
 	if (json_is_object(turn)) {
 		const char *word = json_object_get(turn, "value") ? "value" : "content";
+		TRY(is_answer(turn, key, e));
 		calls = json_array_size(json_object_get(turn, "tool_calls")) > 0;
 		if (record_text(turn, word, !calls, text_p, n_p, e) < 0)
 			return err_prefix(e, "%s", key);
@@ -109,16 +134,12 @@ static int answer_text(const json_t *rec, const char *key, const char **text_p, 
  * these give, and a text. */
 static bool follows(const struct preference_kind *k, const json_t *rec, const char *answer)
 {
-	const json_t *v = json_object_get(rec, answer), *first = json_array_get(v, 0);
-	const json_t *role = json_object_get(first, "role");
-	const char *name = json_string_value(role ? role : json_object_get(first, "from"));
-	struct err none = { 0 };
-	unsigned roles = 0;
+	const json_t *v = json_object_get(rec, answer);
 	bool prompt = false;
 	for (size_t i = 0; i < KEYS && k->prompt[i]; i++)
 		prompt = prompt || record_has(rec, k->prompt[i]);
-	return prompt && json_array_size(v) > 1 && name && turns_roles(name, &roles, &none) >= 0 &&
-	       roles & (1u << CHAT_ASSISTANT | 1u << CHAT_TOOL);
+	return prompt && json_array_size(v) > 1 &&
+	       has_role(json_array_get(v, 0), 1u << CHAT_ASSISTANT | 1u << CHAT_TOOL);
 }
 
 static const char *prompt_key(const struct preference_kind *k, const struct dataset_source *src,
@@ -255,10 +276,66 @@ static const char *either(const json_t *rec, const char *key, const char *other)
 	return !record_has(rec, key) && record_has(rec, other) ? other : key;
 }
 
+/* Whether two turns say the same; what else they hold (a score) does not count. */
+static bool same_turn(const json_t *a, const json_t *b)
+{
+	static const char *const keys[] = { "role", "from", "content", "value", "tool_calls" };
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const bool has = record_has(a, keys[i]);
+		if (has != record_has(b, keys[i]) ||
+		    (has && !json_equal(json_object_get(a, keys[i]), json_object_get(b, keys[i]))))
+			return false;
+	}
+	return true;
+}
+
+/* Of a pair without a prompt of its own the turns with which both lists begin are the prompt, as in
+ * TRL. *own_p: NULL, or where they part before their last turns the record with that prompt. */
+static int part_lists(const struct dataset_source *src, const struct preference_type *t,
+		      const json_t *rec, const char *chosen, const char *rejected, json_t **own_p,
+		      struct err *e)
+{
+	const json_t *c = json_object_get(rec, chosen), *r = json_object_get(rec, rejected);
+	const size_t nc = json_array_size(c), nr = json_array_size(r), most = nc < nr ? nc : nr;
+	size_t n = 0;
+	*own_p = NULL;
+	if (t->kind != &any || most < 2 || strcmp(prompt_key(t->kind, src, rec, chosen), chosen))
+		return 0;
+	while (n + 1 < most && same_turn(json_array_get(c, n), json_array_get(r, n)))
+		n++;
+	if (nc == nr && n + 1 == nc)
+		return 0;
+	const unsigned roles = 1u << CHAT_ASSISTANT | 1u << CHAT_TOOL;
+	if (!n || !has_role(json_array_get(c, n), roles) || !has_role(json_array_get(r, n), roles))
+		return err_set(e, ERR_INPUT,
+			       "%s[%zu]: is not as in '%s'; a pair has one prompt, and only turns "
+			       "behind it may differ",
+			       rejected, n, chosen);
+	json_t *own = json_copy((json_t *)rec), *prompt = json_array(), *x = json_array(),
+	       *y = json_array();
+	int rc = own && prompt && x && y ? 0 : -1;
+	for (size_t i = 0; !rc && i < nc; i++)
+		rc = json_array_append(i < n ? prompt : x, json_array_get(c, i));
+	for (size_t i = n; !rc && i < nr; i++)
+		rc = json_array_append(y, json_array_get(r, i));
+	rc = rc || json_object_set(own, any.prompt[0], prompt) || json_object_set(own, chosen, x) ||
+	     json_object_set(own, rejected, y);
+	json_decref(prompt);
+	json_decref(x);
+	json_decref(y);
+	if (rc) {
+		json_decref(own);
+		return err_nomem(e, nc + nr, "a pair");
+	}
+	*own_p = own;
+	return 0;
+}
+
 int preference_encode(struct encoding *x, const struct dataset_source *src,
 		      const struct preference_type *t, const json_t *rec, struct err *e)
 {
 	struct tokens first = { 0 };
+	json_t *own = NULL;
 	int rc;
 	if (x->o->prefer == PREFER_SINGLE) {
 		TRY(read_label(rec, &x->good, e));
@@ -268,6 +345,8 @@ int preference_encode(struct encoding *x, const struct dataset_source *src,
 	}
 	const char *chosen = either(rec, "chosen", "chosen_response"),
 		   *rejected = either(rec, "rejected", "rejected_response");
+	TRY(part_lists(src, t, rec, chosen, rejected, &own, e));
+	rec = own ? own : rec;
 	TRYOUT(encode_one(x, src, t, rec, chosen, chosen, &x->answer[0], e));
 	for (size_t i = 0; i < x->ids.n; i++)
 		TRYOUT(tokens_add(&first, x->ids.id[i], e));
@@ -289,5 +368,6 @@ int preference_encode(struct encoding *x, const struct dataset_source *src,
 				  i < x->cut ? i >= x->answer[0] : i - x->cut >= x->answer[1], e));
 out:
 	tokens_release(&first);
+	json_decref(own);
 	return rc;
 }

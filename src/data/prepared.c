@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 /* Counts up whenever the same records give other tokens, or the file has another layout. */
-enum { PREPARED_LAYOUT = 5, HELD = 1 << 20 };
+enum { PREPARED_LAYOUT = 6, HELD = 1 << 20 };
 
 static const char magic[] = "HSTOKENS";
 
