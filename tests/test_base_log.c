@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_base_log.c - the limit of lines that others can cause. */
+/* test_base_log.c - lines that others can cause: how many, and what is shown of their words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -32,8 +33,26 @@ static void every_event_is_said_or_counted(void **state)
 	assert_true(log_limit_allows(&l, 400 * SECOND));
 }
 
+static void keep_line(void *ctx, enum log_level level, const char *line)
+{
+	(void)level;
+	snprintf(ctx, 64, "%s", line);
+}
+
+/* Words of others are in it. */
+static void a_line_is_one_line_for_any_terminal(void **state)
+{
+	(void)state;
+	char line[64] = "";
+	log_set_sink(keep_line, line, LOG_WARN);
+	log_warn("a%sb", "\033[2J\xc2\x9b\xe2\x80\xae\xff\n");
+	log_set_sink(NULL, NULL, LOG_INFO);
+	assert_string_equal(line, "a?[2J??? b");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_event_is_said_or_counted) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(every_event_is_said_or_counted),
+					    cmocka_unit_test(a_line_is_one_line_for_any_terminal) };
 	return cmocka_run_group_tests_name("base_log", tests, NULL, NULL);
 }

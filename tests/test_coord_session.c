@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -565,6 +566,18 @@ static void offers_that_no_plan_needs(void **state)
 	h[0].shape[0] = (int64_t)1 << 40; /* 4 TiB */
 	h[0].bytes = (uint64_t)4 << 40;
 	offer(&p, h, 1, 0, "by the plan it is");
+	const int64_t vocab = p.job.model.vocab;
+	p.job.model.vocab = ((int64_t)1 << 43) / c; /* 32 TiB, and in the plan's shape */
+	h[0].ndim = 2;
+	h[0].shape[0] = p.job.model.vocab;
+	h[0].shape[1] = c;
+	h[0].bytes = (uint64_t)p.job.model.vocab * (uint64_t)c * 4;
+	snprintf(h[0].name, sizeof h[0].name, "model.embed_tokens.weight");
+	struct statvfs disk;
+	assert_int_equal(statvfs(p.t.dir, &disk), 0);
+	if (h[0].bytes > (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize)
+		offer(&p, h, 1, 0, "are free there");
+	p.job.model.vocab = vocab;
 	place_remove(&p);
 }
 

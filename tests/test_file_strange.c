@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "cli/cli.h"
 #include "data/records.h"
 #include "file/atomic.h"
@@ -19,6 +20,7 @@
 #include "report/metrics.h"
 #include "support/scratch.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -119,6 +121,19 @@ static void no_reader_waits(void **state)
 			if (rc >= 0 || !strstr(e.msg, path[i]) || strchr(e.msg, '\n'))
 				fail_msg("%s of %s: %d, '%s'", reader[r].name, path[i], rc, e.msg);
 		}
+}
+
+/* Some files of the kernel's (/proc/kmsg) look regular and make who reads them wait. */
+static void what_looks_regular_does_not_wait(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	int fd;
+	scratch_text(scratch("regular"), "a text");
+	if (open_read(scratch("regular"), &fd, NULL, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+	close(fd);
 }
 
 /* One file of a model's or an adapter's folder is a pipe. */
@@ -327,9 +342,13 @@ static void a_shorter_file_is_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_reader_waits), cmocka_unit_test(a_folder_with_a_pipe),
-		cmocka_unit_test(temporary_names), cmocka_unit_test(logs_and_locks),
-		cmocka_unit_test(own_files),       cmocka_unit_test(a_shorter_file_is_named),
+		cmocka_unit_test(no_reader_waits),
+		cmocka_unit_test(what_looks_regular_does_not_wait),
+		cmocka_unit_test(a_folder_with_a_pipe),
+		cmocka_unit_test(temporary_names),
+		cmocka_unit_test(logs_and_locks),
+		cmocka_unit_test(own_files),
+		cmocka_unit_test(a_shorter_file_is_named),
 	};
 	signal(SIGALRM, waits);
 	alarm(60);

@@ -58,7 +58,7 @@ enum kind {
 	YAML,        /* train */
 };
 
-enum special { CONTENT, PIPE, FOLDER, DEVICE, LONG_HEADER, SHORT_HEADER, WRONG_MODE, WIDE };
+enum special { CONTENT, PIPE, FOLDER, DEVICE, LONG_HEADER, SHORT_HEADER, WRONG_MODE, WIDE, HOLLOW };
 
 struct row {
 	const char *name;
@@ -229,6 +229,7 @@ static const struct row rows[] = {
 	  MANY("{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"post_processor\":",
 	       "{\"type\":\"Sequence\",\"processors\":[", 1500, ""),
 	  "not valid JSON" },
+	{ "64 GiB of nothing", TOKENIZER, TEXT(""), "larger than", 0, HOLLOW },
 	{ "a pipe for a tokenizer", TOKENIZER, TEXT(""), "is a pipe", 0, PIPE },
 	/* ---- adapters ---- */
 	{ "not JSON", ADAPTER, TEXT("{"), "not valid JSON" },
@@ -486,6 +487,15 @@ static void write_wide(const char *path)
 	buf_release(&b);
 }
 
+/* A file that takes no room on the disk. */
+static void write_hollow(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)1 << 36), 0);
+	close(fd);
+}
+
 static void make_file(const char *path, const struct row *r)
 {
 	struct err e;
@@ -497,6 +507,8 @@ static void make_file(const char *path, const struct row *r)
 		assert_int_equal(symlink("/dev/zero", path), 0);
 	else if (r->special == WIDE)
 		write_wide(path);
+	else if (r->special == HOLLOW)
+		write_hollow(path);
 	else
 		write_content(path, r);
 	if (r->special == CONTENT || r->special == WRONG_MODE)

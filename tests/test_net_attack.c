@@ -30,6 +30,7 @@
 #include "net/net.h"
 #include "net/tls_crypt.h"
 #include "net/tls_head.h"
+#include "net/tls_hub.h"
 #include "support/child.h"
 #include "support/ok.h"
 #include "support/raw.h"
@@ -205,6 +206,34 @@ static void silent_strangers(void **state)
 		took(&v, before, STRANGERS * 64, "silent strangers");
 		all_go(fd, N);
 		end(&v);
+	}
+}
+
+/* Beyond STRANGERS it is the oldest that goes, and at once. On a machine that is too slow for that
+ * all of them would go because their time is over: then it is tried again. */
+static void the_oldest_stranger_goes(void **state)
+{
+	(void)state;
+	enum { N = 2 * STRANGERS, TRIES = 10 };
+	int fd[N], left = N, stay = 0;
+	struct victim v;
+	for (int keys = 0; keys < 2; keys++) {
+		for (int i = 0; i < TRIES && (left || stay < STRANGERS); i++) {
+			begin(&v, keys);
+			const int64_t over = net_in(0.9 * HUB_PATIENCE);
+			for (int k = 0; k < N; k++)
+				fd[k] = knock(&v);
+			while ((left = open_ones(fd, N - STRANGERS)) && clock_now() < over)
+				usleep(1000);
+			stay = open_ones(fd + N - STRANGERS, STRANGERS);
+			if (clock_now() >= over)
+				left = N;
+			all_go(fd, N);
+			end(&v);
+		}
+		assert_int_equal(left, 0);
+		assert_int_equal(stay, STRANGERS);
+		left = N;
 	}
 }
 
@@ -494,6 +523,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(silent_strangers),
+		cmocka_unit_test(the_oldest_stranger_goes),
 		cmocka_unit_test(long_first_words),
 		cmocka_unit_test(a_flood),
 		cmocka_unit_test(refusals_are_counted),

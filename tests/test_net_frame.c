@@ -364,6 +364,24 @@ static void kinds_are_documented(void **state)
 	assert_string_equal(frame_name(0), "?");
 }
 
+/* What a peer says in words is one line that any terminal can show. */
+static void words_are_shown_safely(void **state)
+{
+	(void)state;
+	static const char said[] = "a\033[2J\xc2\x9b\xe2\x80\xae\xff\nb";
+	unsigned char bytes[64];
+	char got[32];
+	size_t n;
+	struct err e = { 0 };
+	struct wire_writer w = wire_write(bytes, sizeof bytes);
+	wire_put_str(&w, said);
+	assert_int_equal(wire_write_end(&w, &n, &e), 0);
+	struct wire_reader r = wire_read(bytes, n);
+	wire_get_str(&r, got, sizeof got);
+	assert_int_equal(wire_read_end(&r, "words", &e), 0);
+	assert_string_equal(got, "a?[2J??? b");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +394,7 @@ int main(void)
 		cmocka_unit_test(lies_with_a_right_checksum),
 		cmocka_unit_test(fields_round_trip),
 		cmocka_unit_test(fields_that_lie),
+		cmocka_unit_test(words_are_shown_safely),
 		cmocka_unit_test(kinds_are_documented),
 	};
 	return cmocka_run_group_tests_name("net_frame", tests, NULL, NULL);

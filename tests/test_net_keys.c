@@ -15,7 +15,9 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "job/network.h"
 #include "net/keys.h"
 
 static char dir[] = "/tmp/hs-keys-XXXXXX";
@@ -198,6 +200,38 @@ static void not_dumpable(void **state)
 	unlink(beside);
 }
 
+/* Neither can one that has its key from the process that started it. */
+static void not_dumpable_with_a_key_that_was_handed_over(void **state)
+{
+	(void)state;
+	struct network_keys k = { 0 };
+	struct buf text = BUF_INIT;
+	struct err e;
+	char number[16];
+	int status, p[2];
+	assert_int_equal(key_pair_generate(&k.own, &e), 0);
+	memcpy(k.coordinator, k.own.pub, sizeof k.coordinator);
+	assert_int_equal(network_keys_write(&k, &text, &e), 0);
+	const uint32_t n = (uint32_t)text.n;
+	assert_int_equal(pipe(p), 0);
+	assert_int_equal(write(p[1], &n, sizeof n), sizeof n);
+	assert_int_equal(write(p[1], text.p, n), n);
+	buf_release(&text);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct network_keys got;
+		snprintf(number, sizeof number, "%d", p[0]);
+		setenv("HS_PARENT_PIPE", number, 1);
+		prctl(PR_SET_DUMPABLE, 1);
+		_exit(network_keys_handed(&got, &e) < 0 || strcmp(got.own.sec, k.own.sec) != 0 ||
+		      prctl(PR_GET_DUMPABLE) != 0);
+	}
+	assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	close(p[0]);
+	close(p[1]);
+}
+
 static void parse(void **state)
 {
 	(void)state;
@@ -294,10 +328,15 @@ static void own_key(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(save_and_load), cmocka_unit_test(modes),
-		cmocka_unit_test(bad_files),     cmocka_unit_test(parse),
-		cmocka_unit_test(default_place), cmocka_unit_test(known_keys),
-		cmocka_unit_test(not_dumpable),  cmocka_unit_test(own_key),
+		cmocka_unit_test(save_and_load),
+		cmocka_unit_test(modes),
+		cmocka_unit_test(bad_files),
+		cmocka_unit_test(parse),
+		cmocka_unit_test(default_place),
+		cmocka_unit_test(known_keys),
+		cmocka_unit_test(not_dumpable),
+		cmocka_unit_test(own_key),
+		cmocka_unit_test(not_dumpable_with_a_key_that_was_handed_over),
 	};
 	return cmocka_run_group_tests_name("net_keys", tests, setup, teardown);
 }

@@ -117,7 +117,10 @@ int buf_read_file(struct buf *b, const char *path, uint64_t limit, struct err *e
 	struct buf r = BUF_INIT;
 	if (!limit)
 		limit = 1ull << 30;
-	if (size <= limit)
+	if (size > limit) /* by its size; what is read is held against the limit as well */
+		rc = err_set(e, ERR_INPUT, "%s: larger than %llu bytes", path,
+			     (unsigned long long)limit);
+	else
 		buf_reserve(&r, (size_t)size);
 	char chunk[65536];
 	while (!rc && !r.failed) {

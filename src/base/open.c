@@ -53,8 +53,10 @@ static int open_kind(const char *path, bool pipe, int *fd_p, uint64_t *size_p, s
 	}
 	if (size_p)
 		*size_p = (uint64_t)st.st_size;
-	/* a pipe that nobody writes to ends at once when it is read */
-	fcntl(fd, F_SETFL, 0);
+	/* A pipe that nobody writes to ends at once when it is read. A file of the kernel's may
+	 * look like any other and make its reader wait. */
+	if (S_ISFIFO(st.st_mode))
+		fcntl(fd, F_SETFL, 0);
 	*fd_p = fd;
 	return 0;
 }
