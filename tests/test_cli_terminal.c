@@ -165,6 +165,34 @@ static void configurations_and_data(void **state)
 }
 
 /* The text of a model: at a high temperature the random weights of this one give any byte. */
+/* The lines of a run name the model's folder. */
+static void what_a_run_says(void **state)
+{
+	(void)state;
+	char command[2048], part[4096];
+	struct buf b = BUF_INIT;
+	char *model = realpath(MODEL, NULL);
+	assert_non_null(model);
+	assert_int_equal(symlink(model, scratch("m\033[31m")), 0);
+	free(model);
+	scratch_text(scratch("run.jsonl"), "{\"text\":\"hello there, my friend\"}\n");
+	scratch_text(scratch("run.yaml"),
+		     "base_model: \"%s\\e[31m\"\noutput_dir: %s\nadapter: lora\nmax_steps: 1\n"
+		     "sequence_len: 16\ndatasets:\n  - path: %s\n    type: completion\n",
+		     scratch("m"), scratch("run"), scratch("run.jsonl"));
+	snprintf(command, sizeof command, "XDG_CACHE_HOME=%s %s train %s 2>&1", scratch("cache"),
+		 getenv("HS_BIN"), scratch("run.yaml"));
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;)
+		buf_add(&b, part, n);
+	assert_int_equal(pclose(f), 0);
+	buf_addc(&b, 0);
+	check_shown(&(struct buf){ .p = b.p, .n = b.n - 1 }, "train");
+	assert_non_null(strstr(b.p, "model   m?[31m: llama"));
+	buf_release(&b);
+}
+
 static void what_a_model_says(void **state)
 {
 	(void)state;
@@ -182,9 +210,8 @@ static void what_a_model_says(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_of_files),
-		cmocka_unit_test(plans_and_profiles),
-		cmocka_unit_test(configurations_and_data),
+		cmocka_unit_test(names_of_files),          cmocka_unit_test(plans_and_profiles),
+		cmocka_unit_test(configurations_and_data), cmocka_unit_test(what_a_run_says),
 		cmocka_unit_test(what_a_model_says),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
