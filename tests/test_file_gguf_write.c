@@ -456,6 +456,17 @@ static void test_gemma4_vocab(void **state)
 	assert_string_equal(json_string_value(json_object_get(v, "tokenizer.ggml.model")),
 			    "gemma4");
 	assert_null(json_object_get(v, "tokenizer.ggml.scores"));
+	/* without the key llama.cpp would take 30 */
+	struct err e = { 0 };
+	struct gguf g;
+	json_t *cap = NULL;
+	assert_int_equal(gguf_open(model_file_path(a), &g, &e), 0);
+	const struct gguf_kv *kv = gguf_find(&g, "gemma4.final_logit_softcapping");
+	assert_int_equal(gguf_kv_one(&g, kv, &cap, &e), 0);
+	assert_true(json_is_number(cap) && json_number_value(cap) == 0);
+	json_decref(cap);
+	gguf_close(&g);
+	assert_null(json_object_get(model_file_config(a), "final_logit_softcapping"));
 	assert_int_equal(json_array_size(merges), 2);
 	assert_string_equal(json_string_value(json_array_get(merges, 1)), "a bc");
 	assert_true(json_is_false(json_object_get(v, "tokenizer.ggml.add_space_prefix")));

@@ -41,7 +41,6 @@ MIXTURE["tie_word_embeddings"] = False
 LONG = dict(rope_type="longrope", short_factor=[1.1] * 6, long_factor=[2.5] * 6)
 GEMMA4 = dict(GEMMA, global_head_dim=32, hidden_size_per_layer_input=0, num_hidden_layers=4)
 GEMMA4 |= dict(attention_k_eq_v=True, num_global_key_value_heads=1, sliding_window=17)
-GEMMA4 |= dict(final_logit_softcapping=4.0)
 GEMMA4 |= dict(layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=0)
 MODELS = {
     "llama": ("LlamaConfig", dict(SHAPE, num_hidden_layers=2)),
@@ -144,6 +143,7 @@ MODELS = {
         | dict(position_embedding_type="rope", mamba_n_heads=16),
     ),
     "gemma4": ("Gemma4TextConfig", GEMMA4),
+    "gemma4, capped": ("Gemma4TextConfig", dict(GEMMA4, final_logit_softcapping=4.0)),
     "gemma4_moe": (  # beside an MLP
         "Gemma4TextConfig",
         dict(GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=2)

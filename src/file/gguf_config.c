@@ -58,7 +58,6 @@ static const struct {
 	{ "gemma2", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "gemma3", "rope.freq_base_swa", "rope_local_base_freq" },
-	{ "gemma4", "final_logit_softcapping", "final_logit_softcapping" },
 	{ "glm4moe", "expert_weights_scale", "routed_scaling_factor" },
 	{ "lfm2moe", "expert_weights_scale", "routed_scaling_factor" },
 };
@@ -73,7 +72,7 @@ static bool is_read(const struct gguf_keys *m, const char *name)
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
 			return true;
-	return false;
+	return m->arch->norms == GGUF_NORMS_GEMMA4 && !strcmp(name, "final_logit_softcapping");
 }
 
 static int read_numbers(const struct gguf_keys *m, struct err *e)

@@ -163,6 +163,7 @@ static int read_rope(const struct gguf_keys *m, int64_t full_dim, double theta, 
 static int read_all(const struct gguf_keys *m, struct layers *l, double theta, struct err *e)
 {
 	int64_t heads = 0, dim = 0, full_dim = 0, groups[2];
+	double cap = 30; /* llama.cpp's, where the file does not say */
 	char name[64];
 	TRY(check_sizes(m, e));
 	TRY(read_layers(m, l, e));
@@ -171,6 +172,9 @@ static int read_all(const struct gguf_keys *m, struct layers *l, double theta, s
 	TRY(read_width(m, "_swa", &dim, e));
 	TRY(read_groups(m, l, groups, e));
 	TRY(read_rope(m, full_dim, theta, e));
+	TRY(keys_number(m, "final_logit_softcapping", false, 0, 1e6, &cap, e));
+	if (cap > 0)
+		json_object_set_new(m->o, "final_logit_softcapping", json_real(cap));
 	snprintf(name, sizeof name, "blk.%zu.attn_v.weight", l->full);
 	const bool k_is_v = !gguf_tensor_find(m->g, name);
 	if (!k_is_v && groups[0] != groups[1])

@@ -524,8 +524,7 @@ static int special_gemma4(const struct gguf_maker *m, struct err *e)
 	maker_u32(m, "attention.sliding_window", window);
 	maker_u32(m, "attention.shared_kv_layers", 0);
 	maker_u32(m, "embedding_length_per_layer_input", 0);
-	if (cap > 0)
-		maker_f32(m, "final_logit_softcapping", cap);
+	maker_f32(m, "final_logit_softcapping", cap); /* without it llama.cpp takes 30 */
 	TRY(put_kinds(m, &h, e));
 	TRY(put_gemma4_rope(m, e));
 	return m->s->arch->experts ? put_experts(m, "moe_intermediate_size", 0, 0, e) : 0;
