@@ -5,7 +5,10 @@
  * training step that is quicker than to let the library share a product out among threads
  * (docs/kernels.md). Primitives are kept in a table keyed by everything that shaped them;
  * it holds MAX_KEPT and gives up the least recently used, so that a training step, which repeats
- * its shapes, creates nothing once it is warm. Each thread has one scratchpad for all of them. */
+ * its shapes, creates nothing once it is warm. Each thread has one scratchpad for all of them.
+ *
+ * On processors without AVX-512 the library has no products of 16-bit numbers. There they are
+ * expanded, multiplied in float32, and rounded once: run_wide(). */
 #include "dev/dev_cpu_gemm.h"
 
 #include "base/err.h"
@@ -20,6 +23,14 @@ enum {
 	FLAT_BYTES = 1024 * 1024,
 	FLAT_MOST = 8 << 20, /* bytes of C, which is written twice */
 	FLAT_DEPTH = 256
+};
+
+/* What run_wide() expands at a time. */
+enum {
+	WIDE_ROWS = 256,
+	WIDE_COLS = 1024,
+	WIDE_LEAST = 64,       /* columns, */
+	WIDE_NUMBERS = 8 << 20 /* or as many as have so many numbers of B */
 };
 
 /* Blocks of C: see shape_blocks(). */
@@ -67,6 +78,8 @@ struct cpu_gemm {
 	int count;
 	char *pad; /* scratchpads, pad_size apart */
 	size_t pad_size;
+	bool missing;           /* the last product that was asked for is not in the library */
+	bool wide[DT_COUNT][2]; /* nor are others of this dtype; [1]: into float32 */
 };
 
 static const char *status_text(dnnl_status_t s)
@@ -267,7 +280,9 @@ static int pd_new(struct cpu_gemm *g, const struct key *k, dnnl_primitive_desc_t
 	DNN(dnnl_post_ops_create(&po));
 	DNN(set_scales(at, po, k->alpha, k->beta != 0.0f));
 	DNN(dnnl_primitive_attr_set_post_ops(at, po));
-	DNN(matmul_desc(pd_p, g->engine, &a, &b, &c, at));
+	const dnnl_status_t made = matmul_desc(pd_p, g->engine, &a, &b, &c, at);
+	g->missing = made == dnnl_unimplemented;
+	DNN(made);
 out:
 	if (rc < 0)
 		err_prefix(e, "%s x %s of %lldx%lldx%lld", dtype_name((enum dtype)k->ab),
@@ -550,8 +565,91 @@ static int run_flat(struct cpu *c, const struct dev_gemm *g, struct err *e)
 	return 0;
 }
 
+/* A matrix between its dtype and float32, row by row. */
+struct span {
+	enum dtype t;
+	char *narrow;
+	float *wide;
+	int64_t cols, ld; /* ld: of `narrow` */
+	bool back;
+};
+
+static void span_chunk(void *ctx, int64_t i, int thread)
+{
+	const struct span *s = ctx;
+	char *narrow = s->narrow + (size_t)(i * s->ld) * dtype_size(s->t);
+	float *wide = s->wide + i * s->cols;
+	(void)thread;
+	if (s->back)
+		dtype_from_f32(s->t, wide, narrow, (uint64_t)s->cols);
+	else
+		dtype_to_f32(s->t, narrow, wide, (uint64_t)s->cols);
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A block of C, whose panel of B is expanded at x->b. */
+static int wide_block(struct cpu *c, const struct dev_gemm *g, struct dev_gemm *x, int64_t row,
+		      int64_t col, float *sums, struct err *e)
+{
+	const size_t size = dtype_size(g->ab_dtype);
+	struct span a = {
+		g->ab_dtype, (char *)at(g->a) + (size_t)(row * (g->ta ? 1 : g->lda)) * size,
+		at(x->a),    g->ta ? x->m : g->k,
+		g->lda,      false
+	};
+	x->lda = a.cols;
+	cpu_par(c, g->ta ? g->k : x->m, span_chunk, &a);
+	char *to = (char *)at(g->c) + (size_t)(row * g->ldc + col) * dtype_size(g->c_dtype);
+	if (g->c_dtype == DT_F32) {
+		x->ldc = g->ldc;
+		return run(c, x, to, e);
+	}
+	struct span s = { g->c_dtype, to, sums, x->n, g->ldc, false };
+	x->ldc = x->n;
+	if (g->beta != 0)
+		cpu_par(c, x->m, span_chunk, &s);
+	TRY(run(c, x, sums, e));
+	s.back = true;
+	cpu_par(c, x->m, span_chunk, &s);
+	return 0;
+}
+
+static int run_wide(struct cpu *c, const struct dev_gemm *g, struct err *e)
+{
+	const size_t size = dtype_size(g->ab_dtype);
+	const int64_t most = WIDE_NUMBERS / g->k < WIDE_LEAST ? WIDE_LEAST : WIDE_NUMBERS / g->k,
+		      rows = least(g->m, WIDE_ROWS), cols = least(g->n, least(most, WIDE_COLS));
+	const size_t all = (size_t)(rows * g->k + cols * g->k + rows * cols) * sizeof(float);
+	float *wide = cpu_scratch(c, all);
+	if (!wide)
+		return err_nomem(e, all, "a matrix product");
+	struct dev_buf of_a = { .host = wide }, of_b = { .host = wide + rows * g->k };
+	float *sums = wide + rows * g->k + cols * g->k;
+	for (int64_t col = 0; col < g->n; col += cols) {
+		struct dev_gemm x = *g;
+		x.n = least(cols, g->n - col);
+		x.a = DEV_REF(&of_a, 0);
+		x.b = DEV_REF(&of_b, 0);
+		x.ab_dtype = x.c_dtype = DT_F32;
+		struct span b = {
+			g->ab_dtype, (char *)at(g->b) + (size_t)(col * (g->tb ? g->ldb : 1)) * size,
+			of_b.host,   g->tb ? g->k : x.n,
+			g->ldb,      false
+		};
+		x.ldb = b.cols;
+		cpu_par(c, g->tb ? x.n : g->k, span_chunk, &b);
+		for (int64_t row = 0; row < g->m; row += rows) {
+			x.m = least(rows, g->m - row);
+			TRY(wide_block(c, g, &x, row, col, sums, e));
+		}
+	}
+	return 0;
+}
+
 int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 {
+	bool *wide = &c->gemm->wide[g->ab_dtype][g->c_dtype == DT_F32];
 	if (!g->k || g->alpha == 0) {
 		if (g->beta == 0)
 			clear(g);
@@ -561,16 +659,30 @@ int cpu_gemm_run(struct cpu *c, const struct dev_gemm *g, struct err *e)
 		return c->isa->gemv(c, g) ? 0
 					  : err_nomem(e, (unsigned long long)(g->m * g->k * 4),
 						      "a matrix product");
-	return is_flat(g) ? run_flat(c, g, e) : run(c, g, at(g->c), e);
+	c->gemm->missing = false;
+	if (!*wide) {
+		const int rc = is_flat(g) ? run_flat(c, g, e) : run(c, g, at(g->c), e);
+		if (rc >= 0 || !c->gemm->missing || g->ab_dtype == DT_F32)
+			return rc;
+		err_clear(e);
+		*wide = true;
+	}
+	return run_wide(c, g, e);
 }
 
 int cpu_gemm_name(struct cpu *c, const struct dev_gemm *g, const char **name_p, struct err *e)
 {
 	int rc = 0;
 	const char *what = "query", *name = NULL;
-	const struct key k = key_of(g);
+	struct key k = key_of(g);
 	dnnl_primitive_desc_t pd = NULL;
-	TRY(pd_new(c->gemm, &k, &pd, e));
+	rc = pd_new(c->gemm, &k, &pd, e);
+	if (rc < 0 && c->gemm->missing && k.ab != DT_F32) { /* run_wide() */
+		err_clear(e);
+		k.ab = k.c = DT_F32;
+		rc = pd_new(c->gemm, &k, &pd, e);
+	}
+	TRY(rc);
 	DNN(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name));
 	*name_p = name;
 out:
