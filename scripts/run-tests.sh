@@ -6,14 +6,14 @@
 # Exit status 0 only when something ran and nothing failed; with CI=true nothing may be skipped
 # either.
 #   scripts/run-tests.sh BUILD [PATTERN]     PATTERN: only programs whose name contains it
-#   TEST_TIMEOUT=600                         seconds a program may take
+#   TEST_TIMEOUT=1200                        seconds a program may take
 #   TEST_LANES=3                             programs at a time
 #   HS_SEED=1                                the seed of random inputs; a program started by hand
 #                                            draws a new one each time and prints it
 set -u
 build=${1:?usage: scripts/run-tests.sh BUILD [PATTERN]}
 pattern=${2:-}
-limit=${TEST_TIMEOUT:-600}
+limit=${TEST_TIMEOUT:-1200}
 cd "$(dirname "$0")/.." || exit 1
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 tmp=$(mktemp -d) || exit 1
