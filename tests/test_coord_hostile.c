@@ -19,6 +19,7 @@
 #include "coord/session.h"
 #include "job/job.h"
 #include "net/wire.h"
+#include "support/deadline.h"
 #include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
@@ -439,12 +440,9 @@ static void one_that_comes_and_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_passed_over_ends),
-		cmocka_unit_test(state_comes_once),
-		cmocka_unit_test(layers_are_asked_for_once),
-		cmocka_unit_test(who_takes_nothing_is_lost),
-		cmocka_unit_test(who_is_asked_is_blamed),
-		cmocka_unit_test(one_that_comes_and_goes),
+		deadline_test(what_is_passed_over_ends),  deadline_test(state_comes_once),
+		deadline_test(layers_are_asked_for_once), deadline_test(who_takes_nothing_is_lost),
+		deadline_test(who_is_asked_is_blamed),    deadline_test(one_that_comes_and_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@
 #include "worker/kept.h"
 #include "job/job.h"
 #include "proto/record.h"
+#include "support/deadline.h"
 #include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
@@ -309,9 +310,9 @@ static void impossible_records(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whole_or_nothing),
-		cmocka_unit_test(one_coordinator),
-		cmocka_unit_test(impossible_records),
+		deadline_test(whole_or_nothing),
+		deadline_test(one_coordinator),
+		deadline_test(impossible_records),
 	};
 	return cmocka_run_group_tests_name("coord_kept", tests, NULL, NULL);
 }

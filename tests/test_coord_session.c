@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "coord/session.h"
 #include "job/job.h"
+#include "support/deadline.h"
 #include "support/player.h"
 #include "support/ports.h"
 #include "support/tiny.h"
@@ -785,18 +786,18 @@ static void large_messages_and_small_windows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_stuck_worker_is_lost),
-		cmocka_unit_test(who_advances_is_waited_for),
-		cmocka_unit_test(a_loss_counts_once),
-		cmocka_unit_test(layers_that_never_arrive),
-		cmocka_unit_test(what_cannot_be_sent_says_why),
-		cmocka_unit_test(losses_and_wishes_are_events),
-		cmocka_unit_test(started_by_hand_at_the_same_moment),
-		cmocka_unit_test(gone_before_it_answered),
-		cmocka_unit_test(state_that_was_not_asked_for),
-		cmocka_unit_test(offers_that_no_plan_needs),
-		cmocka_unit_test(a_worker_says_what_it_is_at),
-		cmocka_unit_test(a_dial_that_fails_at_once),
+		deadline_test(a_stuck_worker_is_lost),
+		deadline_test(who_advances_is_waited_for),
+		deadline_test(a_loss_counts_once),
+		deadline_test(layers_that_never_arrive),
+		deadline_test(what_cannot_be_sent_says_why),
+		deadline_test(losses_and_wishes_are_events),
+		deadline_test(started_by_hand_at_the_same_moment),
+		deadline_test(gone_before_it_answered),
+		deadline_test(state_that_was_not_asked_for),
+		deadline_test(offers_that_no_plan_needs),
+		deadline_test(a_worker_says_what_it_is_at),
+		deadline_test(a_dial_that_fails_at_once),
 		cmocka_unit_test(large_messages_and_small_windows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
