@@ -37,7 +37,11 @@ enum act {
 	NEEDS_TWICE,
 	NEEDS_AGAIN,
 	NO_CLOCK,
-	COMES_AND_GOES
+	COMES_AND_GOES,
+	NOT_ASKED,       /* when it is ready: READY, without end */
+	NEVER_FORGETS,   /* in place of FORGOT: READY, without end */
+	NO_CLOCK_FLOODS, /* in place of CLOCK: PROGRESS, without end */
+	NUMBER_BY_NUMBER /* its state */
 };
 
 enum { FLOODERS = 3 };
@@ -76,12 +80,12 @@ static size_t progress_of(uint32_t at, unsigned char *out, size_t cap)
 	return n;
 }
 
-static size_t state_of(uint64_t numbers, unsigned char *out, size_t cap)
+static size_t state_of(uint64_t first, uint64_t numbers, unsigned char *out, size_t cap)
 {
 	static const float v[4];
 	size_t n = 0;
 	struct err e = { 0 };
-	struct state_message m = { .bytes = numbers * sizeof *v, .data = v };
+	struct state_message m = { .first = first, .bytes = numbers * sizeof *v, .data = v };
 	snprintf(m.name, sizeof m.name, "model.layers.0.self_attn.q_proj.lora_A.weight");
 	snprintf(m.what, sizeof m.what, "value");
 	state_write(&m, out, cap, &n, &e);
@@ -97,22 +101,35 @@ static void *flood(void *ctx)
 	const int64_t until = net_in(at_most);
 	for (uint32_t k = 0; goes_on(w, until); k++) {
 		if (w->act == EMPTY_STATE) {
-			n = state_of(0, out, sizeof out);
+			n = state_of(0, 0, out, sizeof out);
 			player_say(&w->w, FRAME_STATE, 1, 0, out, n);
 			continue;
 		}
 		n = progress_of(k, out, sizeof out);
 		struct err e = { 0 };
-		const struct frame f = { .kind = w->act == OLD ? FRAME_READY : FRAME_PROGRESS,
+		const bool ready = w->act != PROGRESS && w->act != NO_CLOCK_FLOODS;
+		const struct frame f = { .kind = ready ? FRAME_READY : FRAME_PROGRESS,
 					 .job = w->w.job,
 					 .epoch = w->act == OLD ? 0 : w->w.epoch,
 					 .from = FRAME_MEMBER(w->w.number),
 					 .to = FRAME_COORDINATOR,
-					 .size = w->act == OLD ? 0 : n,
+					 .size = ready ? 0 : n,
 					 .payload = out };
 		link_send_frame(w->w.link, &f, net_in(0.2), &e);
 	}
 	return NULL;
+}
+
+/* The numbers of the first parameter, one after the other, slowly: there is always one that comes
+ * soon. */
+static void say_numbers(struct actor *w)
+{
+	unsigned char out[600];
+	const int64_t until = net_in(at_most);
+	for (uint64_t k = 0; goes_on(w, until); k++, usleep(20000)) {
+		const size_t n = state_of(k, 1, out, sizeof out);
+		player_say(&w->w, FRAME_STATE, 1, 0, out, n);
+	}
 }
 
 static void flood_by_many(struct actor *w)
@@ -151,15 +168,27 @@ static bool answer(struct actor *w, enum frame_kind kind, uint64_t step)
 		if (w->act == NO_CLOCK) /* the other one has said READY before */
 			usleep(200000);
 		player_say(&w->w, FRAME_READY, 0, 0, NULL, 0);
+	} else if (kind == FRAME_CLOCK && w->act == NO_CLOCK_FLOODS) {
+		flood(w);
+		return true;
 	} else if (kind == FRAME_CLOCK && w->act != NO_CLOCK &&
 		   clock_write(&(struct clock_message){ clock_now(), clock_now() }, out, sizeof out,
 			       &n, &e) >= 0) {
 		player_say(&w->w, FRAME_CLOCK, step, 0, out, n);
 	}
-	if (kind == FRAME_FORGET)
+	if (kind == FRAME_FORGET && w->act != NEVER_FORGETS)
 		player_say(&w->w, FRAME_FORGOT, 0, 0, NULL, 0);
 	if (kind == FRAME_CLOCK && step == 7 && (w->act == PROGRESS || w->act == OLD)) {
 		flood_by_many(w);
+		return true;
+	}
+	if ((kind == FRAME_FORGET && w->act == NEVER_FORGETS) ||
+	    (kind == FRAME_CLOCK && step == 7 && w->act == NOT_ASKED)) {
+		flood(w);
+		return true;
+	}
+	if (kind == FRAME_SAVE && w->act == NUMBER_BY_NUMBER) {
+		say_numbers(w);
 		return true;
 	}
 	if (kind == FRAME_SAVE && w->act == EMPTY_STATE) {
@@ -287,7 +316,7 @@ static void on_signal(int number)
 static void *interrupt(void *ctx)
 {
 	(void)ctx;
-	sleep(1);
+	usleep(500000);
 	pthread_kill(coordinator, SIGUSR1);
 	return NULL;
 }
@@ -314,6 +343,39 @@ static void what_is_passed_over_ends(void **state)
 		pthread_t t = interrupt_soon(&x);
 		struct session_event ev;
 		assert_int_equal(session_hear(x.s, &ev, &err), ERR_CANCELLED);
+		says("interrupted while it was held up");
+		assert_false(atomic_load(&x.w[0].over));
+		pthread_join(t, NULL);
+		scene_clear(&x);
+	}
+}
+
+/* What the coordinator does while a worker goes on. */
+static int wait_for(struct scene *x, enum act act)
+{
+	switch (act) {
+	case NOT_ASKED:
+		return session_idle(x->s, at_most, &err);
+	case NEVER_FORGETS:
+		return session_regroup(x->s, &err);
+	case NO_CLOCK_FLOODS:
+		return session_begin(x->s, &x->place, false, &err);
+	default:
+		return session_pull_state(x->s, 1, NULL, &err);
+	}
+}
+
+/* Every loop that hears messages looks at Ctrl-C: the first one ends it, whatever still comes. */
+static void a_stop_ends_every_wait(void **state)
+{
+	(void)state;
+	struct scene x;
+	for (enum act act = NOT_ASKED; act <= NUMBER_BY_NUMBER; act++) {
+		scene_set(&x, act, act != NO_CLOCK_FLOODS);
+		pthread_t t = interrupt_soon(&x);
+		const int rc = wait_for(&x, act);
+		if (rc != ERR_CANCELLED)
+			fail_msg("act %d: %d, %s", act, rc, err.msg);
 		says("interrupted while it was held up");
 		assert_false(atomic_load(&x.w[0].over));
 		pthread_join(t, NULL);
@@ -440,9 +502,10 @@ static void one_that_comes_and_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		deadline_test(what_is_passed_over_ends),  deadline_test(state_comes_once),
-		deadline_test(layers_are_asked_for_once), deadline_test(who_takes_nothing_is_lost),
-		deadline_test(who_is_asked_is_blamed),    deadline_test(one_that_comes_and_goes),
+		deadline_test(what_is_passed_over_ends),  deadline_test(a_stop_ends_every_wait),
+		deadline_test(state_comes_once),          deadline_test(layers_are_asked_for_once),
+		deadline_test(who_takes_nothing_is_lost), deadline_test(who_is_asked_is_blamed),
+		deadline_test(one_that_comes_and_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,8 @@ static struct err err;
 
 enum { PLAYERS = 3, RUN = 77 };
 enum { OWED = 1, OTHER = 2, DIES = 4, ENDLESS = 8 /* of an offer */ };
+/* says nothing when it is asked; says READY without end, and after a while Ctrl-C is pressed */
+enum { MUTE = 16, FLOODS = 32 };
 
 /* What a worker offers: numbers [from, to) in percent of every array, of a step. */
 struct offer {
@@ -40,6 +42,7 @@ struct offer {
 };
 
 static atomic_bool stop_all;
+static volatile sig_atomic_t stop;
 
 struct keeper {
 	struct player w;
@@ -89,7 +92,7 @@ static void say_kept(struct keeper *w)
 		w->w.link = NULL;
 		return;
 	}
-	if (record_write(&r, out, sizeof out, &n, &e) < 0)
+	if (w->o.how & MUTE || record_write(&r, out, sizeof out, &n, &e) < 0)
 		return;
 	player_say(&w->w, FRAME_RECORD, 0, 0, out, n);
 	/* the same again and again, until the test is over */
@@ -116,6 +119,11 @@ static void *play(void *ctx)
 			     .kept_plan = w->o.plan };
 	if (!player_meet(&w->w, &c))
 		return NULL;
+	const int64_t soon = net_in(0.5);
+	while (w->o.how & FLOODS && link_state(w->w.link) == LINK_UP && !stop_all) {
+		player_say(&w->w, FRAME_READY, 0, 0, NULL, 0);
+		stop = clock_now() > soon;
+	}
 	while (w->w.link && link_recv_frame(w->w.link, net_in(20), &m, &f, &e) == 1) {
 		const enum frame_kind kind = f.kind;
 		net_msg_release(&m);
@@ -153,18 +161,22 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 		.seat = seat, .n = PLAYERS, .join_timeout = 20, .run = RUN, .term = 4
 	};
 	OK(session_join(&job, &so, &s, &err));
+	session_until(s, &stop, "it was held up");
 	struct err why = { 0 };
 	struct snapshot set;
 	snapshot_init(&set, &job, "", &r.st, true);
 	set.over = true;
 	int rc = session_pull_kept(s, least, &set, &record, &why);
 	snapshot_release(&set);
-	assert_true(rc == 0 || rc == 1);
-	if (rc) {
+	if (stop)
+		assert_int_equal(rc, ERR_CANCELLED);
+	else
+		assert_true(rc == 0 || rc == 1);
+	if (rc > 0) {
 		OK(record_read(record.p, record.n, &r, &err));
 		*owed_p = r.owed;
 	}
-	for (size_t i = 0; i < job.nparam && rc; i++)
+	for (size_t i = 0; i < job.nparam && rc > 0; i++)
 		for (uint64_t j = 0; j < job.param[i].count; j++)
 			assert_true(job.param[i].value[j] == (float)(r.st.step + j));
 	*asked = 0;
@@ -253,6 +265,19 @@ static void whole_or_nothing(void **state)
 	}
 }
 
+/* One that is asked says nothing, another one says much that nobody asked for: Ctrl-C ends it. */
+static void a_stop_ends_it(void **state)
+{
+	(void)state;
+	static const struct offer o[PLAYERS] = { { 5, 1, 1, 0, 0, 0, 100, MUTE },
+						 { .how = FLOODS } };
+	bool owed = false;
+	uint64_t asked;
+	assert_int_equal(outcome(o, 0, &owed, &asked), 0);
+	assert_true(stop && asked == 1);
+	stop = 0;
+}
+
 /* Whom a worker obeys. */
 static void one_coordinator(void **state)
 {
@@ -311,6 +336,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		deadline_test(whole_or_nothing),
+		deadline_test(a_stop_ends_it),
 		deadline_test(one_coordinator),
 		deadline_test(impossible_records),
 	};

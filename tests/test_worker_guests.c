@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "net/frame.h"
 #include "net/net.h"
 #include "proto/hello.h"
 #include "support/child.h"
@@ -30,6 +31,7 @@ enum who { WORKER, COORDINATOR, OTHER, WHO };
 
 static struct err err;
 static struct key_pair key[WHO];
+static volatile sig_atomic_t stop;
 #define SOON net_in(60)
 
 /* A worker that waits for its coordinator, and what the test connects to it with. */
@@ -70,6 +72,8 @@ static void start(struct stand *s)
 	s->worker.o = (struct serve){ .net = s->net,
 				      .listens = s->at,
 				      .coordinator_key = s->keys ? key[COORDINATOR].pub : NULL,
+				      .join_timeout = 45,
+				      .stop = &stop,
 				      .called_off = &s->called_off };
 	serving_start(&s->worker);
 }
@@ -193,6 +197,86 @@ static void silence_ends(void **state)
 		end(&s[keys]);
 }
 
+/* ---- Ctrl-C ---- */
+
+static atomic_bool over;
+
+/* Connects, says what it may say, and goes; again and again. */
+static void *comes_and_goes(void *ctx)
+{
+	const struct stand *s = ctx;
+	struct err e = { 0 };
+	const struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .to = "a" };
+	const int64_t soon = net_in(0.5);
+	while (!atomic_load(&over)) {
+		struct link *l;
+		stop = clock_now() > soon;
+		if (net_connect(s->other, s->at, key[WORKER].pub, net_in(5), &l, &e) < 0)
+			continue;
+		hello_send(l, &h, net_in(1), &e);
+		link_close(l);
+	}
+	return NULL;
+}
+
+/* The first one ends a worker that waits, whoever keeps it busy. */
+static void a_stop_among_guests(void **state)
+{
+	(void)state;
+	struct stand s;
+	pthread_t t;
+	begin(&s, true);
+	atomic_store(&over, false);
+	start(&s);
+	assert_int_equal(pthread_create(&t, NULL, comes_and_goes, &s), 0);
+	if (serving_end(&s.worker) != ERR_CANCELLED)
+		fail_msg("%s", s.worker.e.msg);
+	assert_non_null(strstr(s.worker.e.msg, "interrupted while waiting for the coordinator"));
+	atomic_store(&over, true);
+	pthread_join(t, NULL);
+	stop = 0;
+	end(&s);
+}
+
+/* The kind of the next message; 0: none is there. */
+static int heard(struct link *l)
+{
+	struct net_msg m;
+	struct frame f;
+	const int rc = link_recv_frame(l, NET_NOW, &m, &f, &err);
+	OK(rc);
+	if (rc)
+		net_msg_release(&m);
+	return rc ? (int)f.kind : 0;
+}
+
+/* In a job the worker asks its coordinator to let it go, also where that gives it no rest. */
+static void a_stop_among_orders(void **state)
+{
+	(void)state;
+	const struct frame f = { .kind = FRAME_PROFILE, .from = FRAME_COORDINATOR };
+	struct stand s;
+	struct welcome w;
+	begin(&s, true);
+	start(&s);
+	struct link *l = knock(&s, s.coordinator);
+	say_hello(l, HELLO_COORDINATOR);
+	serving_welcome(l, &w);
+	const int64_t soon = net_in(0.5), until = net_in(20);
+	int kind = 0;
+	while (kind != FRAME_FINISH && clock_now() < until) {
+		stop = clock_now() > soon;
+		OK(link_send_frame(l, &f, SOON, &err));
+		while ((kind = heard(l)) && kind != FRAME_FINISH)
+			;
+	}
+	assert_int_equal(kind, FRAME_FINISH);
+	stop = 0;
+	link_close(l);
+	assert_true(serving_end(&s.worker) < 0);
+	end(&s);
+}
+
 /* ---- what they take ---- */
 
 enum { WINDOW = 4 << 20, PIECE = 1 << 20 };
@@ -294,8 +378,12 @@ static void what_waits_takes_little(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(many_that_say_nothing),           cmocka_unit_test(many_that_wait),
-		cmocka_unit_test(the_coordinator_keeps_its_place), cmocka_unit_test(silence_ends),
+		cmocka_unit_test(many_that_say_nothing),
+		cmocka_unit_test(many_that_wait),
+		cmocka_unit_test(the_coordinator_keeps_its_place),
+		cmocka_unit_test(silence_ends),
+		cmocka_unit_test(a_stop_among_guests),
+		cmocka_unit_test(a_stop_among_orders),
 		cmocka_unit_test(what_waits_takes_little),
 	};
 	return cmocka_run_group_tests_name("worker_guests", tests, NULL, NULL);

@@ -417,6 +417,10 @@ static int serve_job(struct worker *w, struct err *e)
 		net_msg_release(&msg);
 		if (rc < 0)
 			TRY(stay(w, e));
+		/* also where there is never a pause; the next message says whether it is gone */
+		struct err ignored = { 0 };
+		if (!w->finished)
+			orders_ask_to_leave(&w->orders, &ignored);
 	}
 	return 0;
 }
