@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "job/checkpoint_check.h"
 #include "support/scratch.h"
 
 #include <dirent.h>
@@ -58,7 +59,19 @@ enum kind {
 	YAML,        /* train */
 };
 
-enum special { CONTENT, PIPE, FOLDER, DEVICE, LONG_HEADER, SHORT_HEADER, WRONG_MODE, WIDE, HOLLOW };
+enum special {
+	CONTENT,
+	PIPE,
+	FOLDER,
+	DEVICE,
+	INPUT,  /* a link to standard input */
+	KERNEL, /* one to a file of the kernel's that looks regular and makes its reader wait */
+	HOLLOW,
+	LONG_HEADER,
+	SHORT_HEADER,
+	WRONG_MODE,
+	WIDE
+};
 
 struct row {
 	const char *name;
@@ -505,6 +518,10 @@ static void make_file(const char *path, const struct row *r)
 		assert_true(dir_make(path, &e) >= 0);
 	else if (r->special == DEVICE)
 		assert_int_equal(symlink("/dev/zero", path), 0);
+	else if (r->special == INPUT)
+		assert_int_equal(symlink("/dev/stdin", path), 0);
+	else if (r->special == KERNEL)
+		assert_int_equal(symlink("/proc/kmsg", path), 0);
 	else if (r->special == WIDE)
 		write_wide(path);
 	else if (r->special == HOLLOW)
@@ -752,6 +769,111 @@ static void every_row(void **state)
 	assert_int_equal(bad, 0);
 }
 
+/* ---- one file of an adapter or a checkpoint is no file ---- */
+
+enum use { INFO, GENERATE, MERGE, RESUME, USES };
+
+/* An adapter, or a checkpoint whose trainer_state.json names this file. */
+static void write_folder(const char *dir, enum use use, const char *name)
+{
+	char path[400];
+	struct buf b = BUF_INIT;
+	if (use == RESUME) {
+		buf_addf(&b,
+			 "{\"version\": 2, \"step\": 1, \"files\": {\"%s\": {\"bytes\": 1000, "
+			 "\"hash\": \"%064d\"}}",
+			 name, 0);
+		checkpoint_seal(&b);
+		snprintf(path, sizeof path, "%s/trainer_state.json", dir);
+		scratch_write(path, b.p, b.n);
+		buf_release(&b);
+		snprintf(path, sizeof path, "%s/data.jsonl", dir);
+		scratch_text(path, "{\"text\": \"some text\"}\n");
+		snprintf(path, sizeof path, "%s/job.yaml", dir);
+		scratch_text(path,
+			     "base_model: %s\ndatasets: %s/data.jsonl\nadapter: lora\n"
+			     "sequence_len: 64\nprofile: none\noutput_dir: %s/run\n"
+			     "resume_from_checkpoint: %s\n",
+			     repository(MODEL), dir, dir, dir);
+		return;
+	}
+	snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+	scratch_text(path, "{" LORA ",\"r\":1}");
+	snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+	write_content(path, &(struct row){ .kind = WEIGHTS, .c = TEXT(GOOD_WEIGHTS), .data = 16 });
+}
+
+static struct end use_folder(const char *dir, enum use use)
+{
+	char model[400], other[400];
+	snprintf(model, sizeof model, "%s", repository(MODEL));
+	snprintf(other, sizeof other, "%s/%s", dir, use == RESUME ? "job.yaml" : "merged");
+	switch (use) {
+	case INFO:
+		return RUN("info", dir);
+	case GENERATE:
+		return RUN("generate", model, "--adapter", dir, "--raw", "--prompt", "x",
+			   "--device", "cpu");
+	case MERGE:
+		return RUN("merge", "-q", model, dir, other);
+	default:
+		return RUN("train", "-q", other);
+	}
+}
+
+static void no_file_in_a_folder(void **state)
+{
+	(void)state;
+	static const char *const name[][2] = {
+		[INFO] = { "adapter_config.json", "adapter_model.safetensors" },
+		[GENERATE] = { "adapter_config.json", "adapter_model.safetensors" },
+		[MERGE] = { "adapter_config.json", "adapter_model.safetensors" },
+		[RESUME] = { "optimizer.safetensors", "adapter_model.safetensors" },
+	};
+	struct err e;
+	char dir[256], path[400], text[100];
+	size_t bad = 0;
+	snprintf(dir, sizeof dir, "%s", scratch("folder"));
+	for (enum special what = PIPE; what <= HOLLOW; what++)
+		for (int k = 0; k < 2 * USES; k++) {
+			const enum use use = (enum use)(k / 2);
+			assert_true(dir_remove(dir, &e) >= 0 && dir_make(dir, &e) >= 0);
+			write_folder(dir, use, name[use][k % 2]);
+			snprintf(path, sizeof path, "%s/%s", dir, name[use][k % 2]);
+			snprintf(text, sizeof text, "%s, special %d, use %d", name[use][k % 2],
+				 what, use);
+			const struct row r = { .name = text, .want = "", .special = what };
+			unlink(path);
+			make_file(path, &r);
+			struct end x = use_folder(dir, use);
+			bad += !check_end(&r, path, &x);
+		}
+	assert_int_equal(bad, 0);
+}
+
+/* What says of which model pissa's base was made is a pipe. */
+static void a_pipe_for_a_mark(void **state)
+{
+	(void)state;
+	const struct row r = { .name = "pissa.json", .want = "is not whole", .special = PIPE };
+	struct err e;
+	char dir[256], made[300], path[400];
+	snprintf(dir, sizeof dir, "%s", scratch("row"));
+	snprintf(made, sizeof made, "%s/run-pissa", dir);
+	assert_true(dir_remove(dir, &e) >= 0 && dir_make(made, &e) >= 0);
+	snprintf(path, sizeof path, "%s/pissa.json", made);
+	make_file(path, &r);
+	snprintf(path, sizeof path, "%s/data.jsonl", dir);
+	scratch_text(path, "{\"text\": \"some text\"}\n");
+	snprintf(path, sizeof path, "%s/job.yaml", dir);
+	scratch_text(path,
+		     "base_model: %s\ndatasets: %s/data.jsonl\nadapter: lora\nsequence_len: 64\n"
+		     "profile: none\noutput_dir: %s/run\npeft_init_lora_weights: pissa\n",
+		     repository(MODEL), dir, dir);
+	struct end x = RUN("train", "-q", path);
+	assert_true(check_end(&r, made, &x));
+}
+
 /* A large but valid file is shown within the same limits: 300,000 tensors, row by row. */
 static void a_long_list(void **state)
 {
@@ -787,6 +909,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_row),
+		cmocka_unit_test(no_file_in_a_folder),
+		cmocka_unit_test(a_pipe_for_a_mark),
 		cmocka_unit_test(a_long_list),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,9 @@ changed=${token:0:20}$(echo "${token:20:1}" | tr a-z2-7 b-z2-7a)${token:21}
 refused n "this is no invitation" "$changed" &&
 	refused n "this is no invitation" "${token%????????}" && refused n "this is no invitation" x
 check "a token that was changed or cut short"
+! printf 'a%.0s' {1..5000} | on n timeout 30 "$hs" worker --join - >"$tmp/out" 2>"$tmp/err" &&
+	grep -q '^error: this is no invitation' "$tmp/err"
+check "much too long a text on standard input is no token"
 if [ -n "${TEST_LONG:-}" ]; then
 	begin "$tmp/alien" b timeout 100 "$hs" invite --port 9990
 	alien=$!

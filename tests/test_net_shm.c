@@ -259,6 +259,76 @@ static void killed_at_any_moment(void **state)
 	assert_int_equal(names(dir, last), 0);
 }
 
+/* ---- in the middle of a message ---- */
+
+enum { LARGE = 24 << 20 };
+static char large[LARGE];
+
+static void sends_large_ones(const char *at)
+{
+	struct net *n;
+	struct link *l;
+	const struct net_options o = { .window = 1 << 20, .max_message = LARGE };
+	memset(large, 7, sizeof large);
+	if (net_open("shm", &o, &n, &err) < 0 || net_connect(n, at, NULL, SOON, &l, &err) < 0)
+		_exit(1);
+	while (link_send_copy(l, large, sizeof large, NET_FOREVER, &err) >= 0)
+		;
+}
+
+static void is_whole(const struct net_msg *m)
+{
+	assert_int_equal(m->size, LARGE);
+	assert_true(((char *)m->data)[0] == 7 && !memcmp(m->data, (char *)m->data + 1, LARGE - 1));
+}
+
+/* The first message lies in shared memory; while it is held, the next one goes through the socket,
+ * in many pieces. What has come stays as it was. */
+static void killed_in_a_large_message(void **state)
+{
+	(void)state;
+	enum { TIMES = 10, HELD = 3 };
+	char at[NET_ADDRESS];
+	struct net *n;
+	struct child k[TIMES];
+	int all = 0;
+	meet_in("large");
+	for (int i = 0; i < TIMES; i++)
+		k[i] = child_new(sends_large_ones, 0);
+	OK(net_open("shm", &(struct net_options){ .window = 1 << 20, .max_message = LARGE }, &n,
+		    &err));
+	OK(net_listen(n, "127.0.0.1:0", at, &err));
+	for (int i = 0; i < TIMES; i++) {
+		struct link *l;
+		struct net_msg held[HELD];
+		int rc = 0, had = 0;
+		child_tell(&k[i], at);
+		assert_int_equal(net_accept(n, SOON, &l, &err), 1);
+		const bool late = i % 2;
+		if (late) {
+			assert_int_equal(link_recv(l, SOON, &held[had++], &err), 1);
+			usleep((unsigned)(i * i * 1000));
+		} else {
+			usleep((unsigned)(i * i * 400));
+		}
+		assert_int_equal(kill(k[i].pid, SIGKILL), 0);
+		child_end(&k[i]);
+		while (had < HELD && (rc = link_recv(l, SOON, &held[had], &err)) == 1)
+			had++;
+		if (had < HELD)
+			assert_int_equal(rc, ERR_NET);
+		all += had;
+		while (had)
+			is_whole(&held[--had]), net_msg_release(&held[had]);
+		link_close(l);
+	}
+	printf("%d peers killed in a message of %d MiB, %d had come\n", TIMES, LARGE >> 20, all);
+	for (int64_t end = SOON; mappings() && clock_now() < end;)
+		usleep(1000);
+	assert_int_equal(mappings(), 0);
+	net_close(n, 1);
+}
+
 /* A process that is being started has every descriptor for a moment: epoll must not report links
  * that were closed meanwhile. */
 static void a_process_is_started_meanwhile(void **state)
@@ -301,6 +371,7 @@ int main(void)
 		cmocka_unit_test(memory_is_used_again),
 		cmocka_unit_test(frames_are_copied_before_they_are_read),
 		cmocka_unit_test(killed_at_any_moment),
+		cmocka_unit_test(killed_in_a_large_message),
 		cmocka_unit_test(a_process_is_started_meanwhile),
 	};
 	for (int i = 0; i < 2; i++)

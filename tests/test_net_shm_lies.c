@@ -23,6 +23,7 @@
 #include "net/net.h"
 #include "net/shm_meet.h"
 #include "net/shm_memory.h"
+#include "net/shm_pass.h"
 #include "net/shm_proof.h"
 #include "net/tls_head.h"
 #include "support/meet.h"
@@ -317,12 +318,59 @@ static void scribbles(void **state)
 	net_close(x.n, 1);
 }
 
+/* A descriptor that the honest end has shared. */
+static int take_memory(struct liar *x)
+{
+	unsigned char head[HEAD_BYTES];
+	struct crypt_io io = { .fd = x->fd };
+	int fd = -1;
+	while (fd < 0)
+		assert_true(pass_read(&io, head, sizeof head, &fd) > 0);
+	return fd;
+}
+
+/* The peer has the memory of both directions too, and tries to make it shorter while this side
+ * uses it. A hole in it reads as zeros. */
+static void memory_stays_as_long_as_it_is(void **state)
+{
+	(void)state;
+	enum { SIZE = 1 << 16, LONG = 100000 };
+	struct liar x;
+	struct net_msg m;
+	meet_in("liar");
+	liar_begin(&x);
+	char *p = link_buffer(x.l, LONG);
+	assert_non_null(p);
+	memset(p, 5, LONG);
+	assert_int_equal(link_send(x.l, p, LONG, net_buffer_release, x.n, &err), 0);
+	int fd = take_memory(&x);
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(ftruncate(fd, 2 * LONG), -1);
+	close(fd);
+	fd = make_memory(SIZE, SEALED);
+	say_head(&x, HEAD_MEMORY, SIZE, 0, fd);
+	say_head(&x, HEAD_SHARED, SIZE - 64, 0, -1);
+	assert_int_equal(link_recv(x.l, SOON, &m, &err), 1);
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE), 0);
+	size_t sum = 0;
+	for (size_t i = 0; i < m.size; i++)
+		sum += ((unsigned char *)m.data)[i];
+	assert_int_equal(sum, 0);
+	net_msg_release(&m);
+	assert_int_equal(link_state(x.l), LINK_UP);
+	close(fd);
+	close(x.fd);
+	net_close(x.n, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lies_end_the_link),
 		cmocka_unit_test(descriptors_that_nobody_wants),
 		cmocka_unit_test(scribbles),
+		cmocka_unit_test(memory_stays_as_long_as_it_is),
 	};
 	return cmocka_run_group_tests_name("net_shm_lies", tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ static int join(const struct args *o, struct err *e)
 	struct buf line = BUF_INIT;
 	char name[PEER_NAME];
 	bool piped = !strcmp(o->join, "-");
-	int rc = piped ? cli_read_stdin(&line, TOKEN_TEXT, e) : 0;
+	int rc = piped ? cli_read_stdin(&line, 1 << 20, e) : 0;
 	if (rc >= 0)
 		rc = invite_read(piped ? (line.n ? line.p : "") : o->join, &t, e);
 	buf_release(&line);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "job/checkpoint_list.h"
 #include "job/job.h"
 #include "sched/sched.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_MOST = 4096, STATE_MOST = 1 << 20 };
 
@@ -74,6 +76,31 @@ static bool is_sealed(const struct buf *text)
 	       !memcmp(at + sizeof seal - 1, hex, HASH_HEX - 1);
 }
 
+/* Whether the file at `path` is what `file`, its entry in 'files', says. The size is looked at
+ * first: a file without end is not read to its end. */
+static int verify_file(const char *dir, const char *name, const char *path, const json_t *file,
+		       struct err *e)
+{
+	const char *was = json_string_value(json_object_get(file, "hash"));
+	const json_t *bytes = json_object_get(file, "bytes");
+	char hex[HASH_HEX];
+	uint64_t size;
+	int fd;
+	TRY(open_read(path, &fd, &size, e));
+	close(fd);
+	if (bytes && (uint64_t)json_integer_value(bytes) != size)
+		return err_set(e, ERR_INPUT,
+			       "checkpoint %s: %s: %llu bytes; it had %lld when it was saved", dir,
+			       name, (unsigned long long)size,
+			       (long long)json_integer_value(bytes));
+	TRY(hash_file(path, hex, NULL, e));
+	if (strcmp(hex, was))
+		return err_set(e, ERR_INPUT,
+			       "checkpoint %s: %s: hash differs from trainer_state.json", dir,
+			       name);
+	return 0;
+}
+
 /* Checks one checkpoint; the message gives no advice. */
 static int verify(const char *dir, json_t **doc_p, struct err *e)
 {
@@ -99,19 +126,12 @@ static int verify(const char *dir, json_t **doc_p, struct err *e)
 	if (rc >= 0 && version >= 2)
 		json_object_foreach(json_object_get(doc, "files"), name, file)
 		{
-			char hex[HASH_HEX];
-			const char *was = json_string_value(json_object_get(file, "hash"));
-			if (strchr(name, '/') || !was ||
+			if (strchr(name, '/') || !json_is_string(json_object_get(file, "hash")) ||
 			    snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MOST)
 				rc = err_set(e, ERR_INPUT, "checkpoint %s: 'files' is not valid",
 					     dir);
 			else
-				rc = hash_file(path, hex, NULL, e);
-			if (rc >= 0 && strcmp(hex, was))
-				rc = err_set(e, ERR_INPUT,
-					     "checkpoint %s: %s: hash differs from "
-					     "trainer_state.json",
-					     dir, name);
+				rc = verify_file(dir, name, path, file, e);
 			if (rc < 0)
 				break;
 		}

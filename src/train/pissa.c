@@ -76,16 +76,17 @@ static int describe(const struct job *j, struct buf *b, struct err *e)
 /* 1: they are there, of these inputs. */
 static int are_there(const struct places *p, const struct buf *want, struct err *e)
 {
-	char path[4096], text[MARK_MOST];
+	char path[4096];
 	struct stat st;
+	struct buf b = BUF_INIT;
+	struct err none = { 0 }; /* without it they are not whole */
 	if (lstat(p->dir, &st) < 0)
 		return 0;
 	snprintf(path, sizeof path, "%s/" MARK, p->dir);
-	FILE *f = fopen(path, "rb");
-	const size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-	if (f)
-		fclose(f);
-	if (n == want->n && !memcmp(text, want->p, n))
+	const size_t n = buf_read_file(&b, path, MARK_MOST, &none) < 0 ? 0 : b.n;
+	const bool same = n == want->n && !memcmp(b.p, want->p, n);
+	buf_release(&b);
+	if (same)
 		return 1;
 	if (!n && !lstat(p->minus, &st))
 		return 0; /* a run was killed while it made them */
