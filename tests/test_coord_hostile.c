@@ -20,6 +20,7 @@
 #include "job/job.h"
 #include "net/wire.h"
 #include "support/deadline.h"
+#include "support/interrupt.h"
 #include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
@@ -303,32 +304,22 @@ static void says(const char *word)
 		fail_msg("'%s' says nothing of '%s'", err.msg, word);
 }
 
-/* Set after a while, as by Ctrl-C: by a signal to the thread of the coordinator. */
-static volatile sig_atomic_t stop;
 static pthread_t coordinator;
-
-static void on_signal(int number)
-{
-	(void)number;
-	stop = 1;
-}
 
 static void *interrupt(void *ctx)
 {
 	(void)ctx;
 	usleep(500000);
-	pthread_kill(coordinator, SIGUSR1);
+	interrupt_thread(coordinator);
 	return NULL;
 }
 
 static pthread_t interrupt_soon(struct scene *x)
 {
-	const struct sigaction a = { .sa_handler = on_signal };
 	pthread_t t;
-	stop = 0;
+	interrupt_clear();
 	coordinator = pthread_self();
-	assert_int_equal(sigaction(SIGUSR1, &a, NULL), 0);
-	session_until(x->s, &stop, "it was held up");
+	session_until(x->s, &interrupt_flag, "it was held up");
 	assert_int_equal(pthread_create(&t, NULL, interrupt, NULL), 0);
 	return t;
 }

@@ -23,6 +23,7 @@
 #include "job/job.h"
 #include "proto/record.h"
 #include "support/deadline.h"
+#include "support/interrupt.h"
 #include "support/ok.h"
 #include "support/player.h"
 #include "support/tiny.h"
@@ -42,7 +43,7 @@ struct offer {
 };
 
 static atomic_bool stop_all;
-static volatile sig_atomic_t stop;
+static pthread_t coordinator;
 
 struct keeper {
 	struct player w;
@@ -120,9 +121,13 @@ static void *play(void *ctx)
 	if (!player_meet(&w->w, &c))
 		return NULL;
 	const int64_t soon = net_in(0.5);
+	bool told = false;
 	while (w->o.how & FLOODS && link_state(w->w.link) == LINK_UP && !stop_all) {
 		player_say(&w->w, FRAME_READY, 0, 0, NULL, 0);
-		stop = clock_now() > soon;
+		if (!told && clock_now() > soon) {
+			interrupt_thread(coordinator);
+			told = true;
+		}
 	}
 	while (w->w.link && link_recv_frame(w->w.link, net_in(20), &m, &f, &e) == 1) {
 		const enum frame_kind kind = f.kind;
@@ -161,14 +166,14 @@ static uint64_t outcome(const struct offer *o, uint64_t least, bool *owed_p, uin
 		.seat = seat, .n = PLAYERS, .join_timeout = 20, .run = RUN, .term = 4
 	};
 	OK(session_join(&job, &so, &s, &err));
-	session_until(s, &stop, "it was held up");
+	session_until(s, &interrupt_flag, "it was held up");
 	struct err why = { 0 };
 	struct snapshot set;
 	snapshot_init(&set, &job, "", &r.st, true);
 	set.over = true;
 	int rc = session_pull_kept(s, least, &set, &record, &why);
 	snapshot_release(&set);
-	if (stop)
+	if (interrupt_flag)
 		assert_int_equal(rc, ERR_CANCELLED);
 	else
 		assert_true(rc == 0 || rc == 1);
@@ -273,9 +278,11 @@ static void a_stop_ends_it(void **state)
 						 { .how = FLOODS } };
 	bool owed = false;
 	uint64_t asked;
+	coordinator = pthread_self();
+	interrupt_clear();
 	assert_int_equal(outcome(o, 0, &owed, &asked), 0);
-	assert_true(stop && asked == 1);
-	stop = 0;
+	assert_true(interrupt_flag && asked == 1);
+	interrupt_clear();
 }
 
 /* Whom a worker obeys. */

@@ -22,6 +22,7 @@
 #include "net/net.h"
 #include "proto/hello.h"
 #include "support/child.h"
+#include "support/interrupt.h"
 #include "support/ok.h"
 #include "support/serving.h"
 #include "peers/guests.h"
@@ -31,7 +32,6 @@ enum who { WORKER, COORDINATOR, OTHER, WHO };
 
 static struct err err;
 static struct key_pair key[WHO];
-static volatile sig_atomic_t stop;
 #define SOON net_in(60)
 
 /* A worker that waits for its coordinator, and what the test connects to it with. */
@@ -73,7 +73,7 @@ static void start(struct stand *s)
 				      .listens = s->at,
 				      .coordinator_key = s->keys ? key[COORDINATOR].pub : NULL,
 				      .join_timeout = 45,
-				      .stop = &stop,
+				      .stop = &interrupt_flag,
 				      .called_off = &s->called_off };
 	serving_start(&s->worker);
 }
@@ -205,12 +205,16 @@ static atomic_bool over;
 static void *comes_and_goes(void *ctx)
 {
 	const struct stand *s = ctx;
+	bool told = false;
 	struct err e = { 0 };
 	const struct hello h = { .protocol = HELLO_PROTOCOL, .role = HELLO_STAGE, .to = "a" };
 	const int64_t soon = net_in(0.5);
 	while (!atomic_load(&over)) {
 		struct link *l;
-		stop = clock_now() > soon;
+		if (!told && clock_now() > soon) {
+			interrupt_thread(s->worker.thread);
+			told = true;
+		}
 		if (net_connect(s->other, s->at, key[WORKER].pub, net_in(5), &l, &e) < 0)
 			continue;
 		hello_send(l, &h, net_in(1), &e);
@@ -226,6 +230,7 @@ static void a_stop_among_guests(void **state)
 	struct stand s;
 	pthread_t t;
 	begin(&s, true);
+	interrupt_clear();
 	atomic_store(&over, false);
 	start(&s);
 	assert_int_equal(pthread_create(&t, NULL, comes_and_goes, &s), 0);
@@ -234,7 +239,6 @@ static void a_stop_among_guests(void **state)
 	assert_non_null(strstr(s.worker.e.msg, "interrupted while waiting for the coordinator"));
 	atomic_store(&over, true);
 	pthread_join(t, NULL);
-	stop = 0;
 	end(&s);
 }
 
@@ -258,22 +262,27 @@ static void a_stop_among_orders(void **state)
 	struct stand s;
 	struct welcome w;
 	begin(&s, true);
+	interrupt_clear();
 	start(&s);
 	struct link *l = knock(&s, s.coordinator);
 	say_hello(l, HELLO_COORDINATOR);
 	serving_welcome(l, &w);
 	const int64_t soon = net_in(0.5), until = net_in(20);
+	bool told = false;
 	int kind = 0;
 	while (kind != FRAME_FINISH && clock_now() < until) {
-		stop = clock_now() > soon;
+		if (!told && clock_now() > soon) {
+			interrupt_thread(s.worker.thread);
+			told = true;
+		}
 		OK(link_send_frame(l, &f, SOON, &err));
 		while ((kind = heard(l)) && kind != FRAME_FINISH)
 			;
 	}
 	assert_int_equal(kind, FRAME_FINISH);
-	stop = 0;
 	link_close(l);
 	assert_true(serving_end(&s.worker) < 0);
+	interrupt_clear();
 	end(&s);
 }
 
