@@ -189,7 +189,7 @@ FAKE_SOURCE := $(patsubst %,-I$(CURDIR)/%,src tests/drivers) \
 $(BUILD)/tests/drivers/%_rt.so: tests/drivers/fake_rt.c tests/drivers/entry_sig.h \
 		tests/drivers/fake_kernels.c $(wildcard tests/drivers/fake_*.h)
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) $(CPPFLAGS) \
+	@$(CC) $(filter-out -fsanitize%,$(CFLAGS)) -O3 $(CPPFLAGS) \
 		-DFAKE_SOURCE='"$(FAKE_SOURCE)"' \
 		$(if $(filter lacking%,$*),-DMISSING) -fvisibility=hidden -fPIC -shared \
 		$< src/base/dtype.c -o $@ -lm -ldl
@@ -200,7 +200,7 @@ $(BUILD)/tests/drivers/fake_kernels_%.so: tests/drivers/fake_kernels.c $(KERNEL_
 $(BUILD)/tests/drivers/fake_tiles_%.so: tests/drivers/fake_kernels.c tests/drivers/fake_tiles.h \
 		$(KERNEL_TEXT)
 	@mkdir -p $(@D)
-	@$(CC) -std=gnu11 -O2 -w -fno-strict-aliasing $(CPPFLAGS) -DFAKE_CARD \
+	@$(CC) -std=gnu11 -O3 -w -fno-strict-aliasing $(CPPFLAGS) -DFAKE_CARD \
 		-DHS_T=$(word 1,$(subst -, ,$*)) \
 		$(addprefix -D,$(patsubst sm_%,__CUDA_ARCH__=%0,$(patsubst gfx11%,__GFX11__, \
 		$(patsubst intel%,HS_SUBGROUP=%, \

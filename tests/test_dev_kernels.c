@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "dev/cpu/cpu.h"
 #include "dev/opencl.h"
 #include "support/cards.h"
 #include "support/kernel_case.h"
@@ -727,6 +728,29 @@ static int run_device(const char *spec, const char *label)
 	return failed;
 }
 
+/* With each instruction set that this processor has. */
+static int run_cpu(void)
+{
+	static const char *const isa[] = { "base", "v3", "v4", "v4bf16" };
+	int failed = 0;
+	for (size_t i = 0; i < ARRAY_LEN(isa); i++) {
+		struct err e = { 0 };
+		struct dev *d;
+		char label[32];
+		setenv("HS_CPU_ISA", isa[i], 1);
+		assert_int_equal(dev_open("cpu", &d, &e), 0);
+		const bool has = !strcmp(((const struct cpu *)d->priv)->isa->name, isa[i]);
+		dev_close(d);
+		snprintf(label, sizeof label, "cpu %s", isa[i]);
+		if (has)
+			failed += run_device("cpu", label);
+		else
+			print_message("%-18s not on this processor\n", label);
+	}
+	unsetenv("HS_CPU_ISA");
+	return failed;
+}
+
 static void test_kernels(void **state)
 {
 	(void)state;
@@ -745,14 +769,7 @@ static void test_kernels(void **state)
 			continue;
 		}
 		if (!strcmp(backends[b]->name, "cpu")) {
-			static const char *const isa[] = { "base", "v3", "v4", "v4bf16" };
-			for (size_t i = 0; i < ARRAY_LEN(isa); i++) {
-				setenv("HS_CPU_ISA", isa[i], 1);
-				char label[32];
-				snprintf(label, sizeof label, "cpu %s", isa[i]);
-				failed += run_device("cpu", label);
-			}
-			unsetenv("HS_CPU_ISA");
+			failed += run_cpu();
 			continue;
 		}
 		for (int i = 0; i < n; i++) {

@@ -94,11 +94,7 @@ refuses "a machine without a key" "this machine has no key: 'heteroshard keygen'
 	worker --worker 1 keys.json
 refuses "a key_file that is not there" "'heteroshard keygen nowhere' makes one" \
 	worker --worker 1 keys.json key_file=nowhere
-# below the ports that connections get, and nobody listens at this one or the next nine
-port=$((20000 + $$ % 200 * 10))
-while for k in 0 1 2 3 4 5 6 7 8 9; do (: <>"/dev/tcp/127.0.0.1/$((port + k))") && break; done; do
-	port=$((20000 + (port + 10) % 2000))
-done 2>/dev/null
+free_ports 20000 21999 10
 cat >"$tmp/cards.json" <<END
 {"coordinator": {"ip": "127.0.0.1", "device": "none", "port": $((port + 5))},
  "workers": [{"id": "g", "ip": "127.0.0.1", "port": $port, "device": "cpu", "num_gpus": 2}],

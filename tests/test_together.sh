@@ -4,11 +4,12 @@
 # serves one run after the other. Prints TAP.
 . "$(dirname "$0")/support/tap.sh"
 hs=${HS_BIN:-$PWD/build/heteroshard}
-export XDG_CONFIG_HOME=$tmp/config XDG_CACHE_HOME=$tmp/cache OMP_NUM_THREADS=1 TMPDIR=$tmp
+export XDG_CONFIG_HOME=$tmp/config XDG_CACHE_HOME=$tmp/cache OMP_NUM_THREADS=1 TMPDIR=$tmp \
+	XDG_RUNTIME_DIR=$tmp
 for i in $(seq 40); do
 	echo "{\"text\": \"one two three four five six seven eight nine ten eleven $i\"}"
 done >"$tmp/data.jsonl"
-port=$((22000 + $$ % 120 * 8))
+free_ports 22000 22999 8
 cat >"$tmp/one.yaml" <<END
 base_model: $PWD/tests/golden/models/smollm2
 datasets: [{path: $tmp/data.jsonl, type: text}]
@@ -19,7 +20,7 @@ gradient_accumulation_steps: 4
 max_steps: 99
 device: cpu
 compute_dtype: float32
-join_timeout: 20
+join_timeout: 60
 END
 {
 	cat "$tmp/one.yaml"
@@ -34,6 +35,9 @@ worker=$!
 other=$!
 "$hs" bench --together --role coordinator --run-steps 3 --json "$tmp/two.yaml" \
 	>"$tmp/out" 2>"$tmp/err"
+rc=$?
+[ $rc -eq 0 ] || cat "$tmp/worker" "$tmp/worker-a" >>"$tmp/err"
+[ $rc -eq 0 ]
 check "it runs"
 python3 - "$tmp/out" <<'END' >"$tmp/err" 2>&1
 import json, sys

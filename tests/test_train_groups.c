@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "support/child.h"
 #include "support/long.h"
 #include "support/record.h"
 
@@ -354,16 +355,6 @@ static void fast_is_within_rounding(void **state)
 	/* the parts decide where a number's way around the ring begins */
 	assert_true(difference(&ring[0], &ring[1]) > 0);
 	tiny_remove(&t);
-}
-
-/* The members are threads of this process. With several OpenMP threads each they would wait for
- * each other at every loop; libgomp reads the number when it is loaded. */
-static void one_thread_each(char **argv)
-{
-	if (getenv("OMP_NUM_THREADS"))
-		return;
-	setenv("OMP_NUM_THREADS", "1", 1);
-	execv("/proc/self/exe", argv);
 }
 
 int main(int argc, char **argv)

@@ -14,6 +14,7 @@
 #include "file/model_file.h"
 #include "file/peft.h"
 #include "job/checkpoint_check.h"
+#include "support/child.h"
 #include "support/long.h"
 #include "support/tiny.h"
 #include "train/train.h"
@@ -453,7 +454,7 @@ static void evaluated_by_dataset(void **state)
 	(void)state;
 	struct tiny t;
 	struct record one = { 0 }, two = { 0 };
-	char path[400], word[700];
+	char path[400], word[1000];
 	size_t n;
 	tiny_make(&t, LAYERS, 40);
 	char *text = tiny_read(&t, "data.jsonl", &n);
@@ -888,8 +889,10 @@ static void pissa(void **state)
 	tiny_remove(&t);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argc;
+	one_thread_each(argv);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_reference_that_is_not_finite),
 					    cmocka_unit_test(families),
 					    cmocka_unit_test(a_language_model_inside),

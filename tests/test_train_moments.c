@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "support/child.h"
 #include "support/crew_site.h"
 #include "train/train.h"
 
@@ -156,7 +157,6 @@ static struct process begin(struct run *r)
 	if (!freopen(p.log, "w", stderr) || !freopen(p.log, "a", stdout))
 		_exit(126);
 	setvbuf(stderr, NULL, _IONBF, 0);
-	setenv("OMP_NUM_THREADS", "1", 1);
 	coordinate(r, result);
 	_exit(125);
 }
@@ -634,6 +634,8 @@ static void stopped_after_a_loss(void **state)
 int main(int argc, char **argv)
 {
 	(void)argc;
+	/* as many as the workers have: "Matrix products" in docs/kernels.md */
+	one_thread_each(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_last_evaluation),
 		cmocka_unit_test(an_owed_evaluation),

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/hash.h"
+#include "support/child.h"
 #include "support/long.h"
 #include "support/site.h"
 #include "support/record.h"
@@ -299,16 +300,6 @@ static void processes_with_sizes_of_their_own(void **state)
 				      "overwrite_output_dir=true", NULL);
 	must_fail(&p, 2, "has passes of [2, 1, 1, 2] rows and the job of [2, 1, 2, 1]");
 	tiny_remove(&s.t);
-}
-
-/* The members are threads of this process. With several OpenMP threads each they would wait for
- * each other at every loop; libgomp reads the number when it is loaded. */
-static void one_thread_each(char **argv)
-{
-	if (getenv("OMP_NUM_THREADS"))
-		return;
-	setenv("OMP_NUM_THREADS", "1", 1);
-	execv("/proc/self/exe", argv);
 }
 
 /* ---- numbers that are none ---- */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "plan/profile.h"
+#include "support/child.h"
 #include "support/cards.h"
 #include "support/site.h"
 #include "proto/measure_wire.h"
@@ -735,6 +736,7 @@ static void the_command_measures_one_device_and_a_cluster(void **state)
 int main(int argc, char **argv)
 {
 	(void)argc;
+	one_thread_each(argv);
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_counted_is_what_a_stage_takes),

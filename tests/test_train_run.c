@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "file/atomic.h"
+#include "support/child.h"
 #include "support/record.h"
 
 #include <setjmp.h>
@@ -300,8 +301,10 @@ static void numbers_that_are_not_finite_skip_and_then_stop(void **state)
 	tiny_remove(&t);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argc;
+	one_thread_each(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_split_and_schedule_gives_the_same_bits),
 		cmocka_unit_test(a_trained_tied_embedding_is_one_parameter),

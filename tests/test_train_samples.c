@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "support/child.h"
 #include "support/site.h"
 #include "runtime/generate.h"
 #include "file/atomic.h"
@@ -402,6 +403,7 @@ static void ends_of_text(void **state)
 int main(int argc, char **argv)
 {
 	(void)argc;
+	one_thread_each(argv);
 	site_program(argv[0]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ends_of_text),

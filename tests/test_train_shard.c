@@ -4,6 +4,7 @@
  * refused. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/child.h"
 #include "support/long.h"
 #include "support/record.h"
 
@@ -320,8 +321,10 @@ static void what_cannot_be_gathered(void **state)
 	tiny_remove(&t);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argc;
+	one_thread_each(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lora_has_the_bits_of_one_process),
 		cmocka_unit_test(other_values_have_the_bits_of_one_process),

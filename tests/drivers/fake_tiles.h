@@ -28,9 +28,10 @@ static struct handed {
 	const u16 *at;
 } handed[2][WG];
 static unsigned char turn[WG];
-/* A wave's product at each of the two instructions, and whether it is still to be computed */
+/* A wave's product at each of the two instructions, whether it is still to be computed, and whether
+ * its lanes have been compared */
 static struct product {
-	bool due;
+	bool due, compared;
 	f32 p[16][16];
 } products[2][WG];
 #define PRODUCT(wave) (&products[turn[LID]][LID / (wave) * (wave)])
@@ -44,27 +45,55 @@ static const struct handed *hand(const char *what, int wave, const void *r, int 
 	h->at = at;
 	if (n)
 		memcpy(h->r, r, (size_t)n * 4);
-	products[mine][lane / wave * wave].due = true;
+	struct product *p = &products[mine][lane / wave * wave];
+	p->due = true;
+	p->compared = false;
 	fake_wave(wave);
 	const struct handed *all = handed[mine] + lane / wave * wave;
-	for (int i = 0; i < wave; i++)
+	for (int i = 0; i < wave && !p->compared; i++)
 		if (all[i].what != what) {
 			fprintf(stderr, "fake_tiles: lane %d is at %s, lane %d of its wave at %s\n",
 				lane, what, i, all[i].what);
 			abort();
 		}
+	p->compared = true;
 	return all;
 }
 
-/* Number i of a lane's registers, two in each, the lower half first */
-static f32 half_of(const u32 *r, int i) { return TO_F32((u16)(r[i / 2] >> (16 * (i % 2)))); }
+/* The first lane that goes on computes (rows,depth) (depth,cols). */
+static inline void multiply(struct product *p, int rows, int cols, int depth, f32 A[16][16],
+			    f32 B[16][16])
+{
+	for (int i = 0; i < rows && p->due; i++) {
+		f32 sum[16] = { 0 };
+		for (int k = 0; k < depth; k++)
+			for (int j = 0; j < cols; j++)
+				sum[j] += A[i][k] * B[k][j];
+		memcpy(p->p[i], sum, sizeof sum);
+	}
+	p->due = false;
+}
 
-/* The same in bfloat16 (1) or float16 (2), whatever the kernel's own format */
+/* bfloat16 (1) or float16 (2), by a table: most of the time goes into this */
+static inline f32 half_value(u16 h, int format)
+{
+	static f32 of[1 << 16];
+	static bool filled;
+	if (format == 1)
+		return bf16_f32(h);
+	for (int i = 0; i < 1 << 16 && !filled; i++)
+		of[i] = f16_f32((u16)i);
+	filled = true;
+	return of[h];
+}
+
+/* Number i of a lane's registers, two in each, the lower half first */
 static inline f32 half_in(const u32 *r, int i, int format)
 {
-	const u16 h = (u16)(r[i / 2] >> (16 * (i % 2)));
-	return format == 1 ? bf16_f32(h) : f16_f32(h);
+	return half_value((u16)(r[i / 2] >> (16 * (i % 2))), format);
 }
+/* in the kernel's own format */
+static inline f32 half_of(const u32 *r, int i) { return half_in(r, i, HS_T); }
 
 static inline u32 nv_shuffle_xor(u32 v, i32 mask)
 {
@@ -102,7 +131,7 @@ static void nv_mma(f32 *d, const u32 *a, const u32 *b, int depth)
 {
 	const int lane = LID % 32, na = depth / 4, nb = depth / 8;
 	u32 r[MOST_REGS];
-	f32 A[16][16], B[16][8];
+	f32 A[16][16], B[16][16];
 	memcpy(r, a, (size_t)na * 4);
 	memcpy(r + na, b, (size_t)nb * 4);
 	const struct handed *h = hand("mma", 32, r, na + nb, NULL);
@@ -116,14 +145,7 @@ static void nv_mma(f32 *d, const u32 *a, const u32 *b, int depth)
 		for (int i = 0; i < 2 * nb; i++)
 			B[l % 4 * 2 + (i & 1) + (i >= 2 ? 8 : 0)][l >> 2] = half_of(h[l].r + na, i);
 	}
-	for (int i = 0; i < 16 && p->due; i++)
-		for (int j = 0; j < 8; j++) {
-			f32 sum = 0;
-			for (int k = 0; k < depth; k++)
-				sum += A[i][k] * B[k][j];
-			p->p[i][j] = sum;
-		}
-	p->due = false;
+	multiply(p, 16, 8, depth, A, B);
 	for (int i = 0; i < 4; i++)
 		d[i] += p->p[(lane >> 2) + (i < 2 ? 0 : 8)][lane % 4 * 2 + (i & 1)];
 }
@@ -260,14 +282,7 @@ static void amd_product(enum amd_kind kind, const void *a, const void *b, f32 *d
 			A[l % 16][k] = x;
 			B[k][l % 16] = y;
 		}
-	for (int i = 0; i < 16 && p->due; i++)
-		for (int j = 0; j < 16; j++) {
-			f32 sum = 0;
-			for (int k = 0; k < depth; k++)
-				sum += A[i][k] * B[k][j];
-			p->p[i][j] = sum;
-		}
-	p->due = false;
+	multiply(p, 16, 16, depth, A, B);
 	for (int reg = 0; reg < (WAVE == 64 ? 4 : 8); reg++)
 		d[reg] += p->p[amd_i(kind, lane, reg)][lane % 16];
 }
@@ -316,11 +331,12 @@ static void intel_product(const void *a, size_t na, const void *b, f32 *acc, int
 {
 	const int lane = LID % WAVE;
 	u32 r[MOST_REGS];
-	f32 A[8][16], B[16][16];
+	f32 A[16][16], B[16][16];
 	memcpy(r, b, 32);
 	memcpy(r + 8, a, na);
 	const struct handed *h = hand("matrix_mad_k16", WAVE, r, 8 + (int)na / 4, NULL);
-	for (int l = 0; l < WAVE; l++) {
+	struct product *p = PRODUCT(WAVE);
+	for (int l = 0; l < WAVE && p->due; l++) {
 		const int each = 16 / WAVE; /* numbers of a row that a lane contributes */
 		for (int m = 0; m < 8; m++)
 			for (int i = 0; i < each; i++)
@@ -328,9 +344,9 @@ static void intel_product(const void *a, size_t na, const void *b, f32 *acc, int
 		for (int k = 0; k < 16; k++)
 			B[k][l] = half_in(h[l].r, k, format);
 	}
+	multiply(p, 8, WAVE, 16, A, B);
 	for (int m = 0; m < 8; m++)
-		for (int k = 0; k < 16; k++)
-			acc[m] += A[m][k] * B[k][lane];
+		acc[m] += p->p[m][lane];
 }
 #define INTEL_PRODUCT(a, b, c, format)                                                             \
 	({                                                                                         \

@@ -59,6 +59,14 @@ int child_run(struct child *c, const char *text)
 	return child_end(c);
 }
 
+void one_thread_each(char **argv)
+{
+	if (getenv("OMP_NUM_THREADS"))
+		return;
+	setenv("OMP_NUM_THREADS", "1", 1);
+	execv("/proc/self/exe", argv);
+}
+
 long memory_kib(pid_t pid, const char *what)
 {
 	char path[64], line[256];

@@ -22,6 +22,11 @@ void child_tell(struct child *c, const char *text); /* less than NET_ADDRESS byt
 int child_end(struct child *c);                     /* its exit status; 1000: ended by a signal */
 int child_run(struct child *c, const char *text);   /* both */
 
+/* To be called first by main(): the program begins again with one OpenMP thread, where the
+ * environment names no number; libgomp reads it when it is loaded. Members that are threads of one
+ * process, with several OpenMP threads each, would wait for each other at every loop. */
+void one_thread_each(char **argv);
+
 /* Of /proc/PID/status, in KiB: "VmHWM", the most so far; "VmRSS", now. */
 long memory_kib(pid_t pid, const char *what);
 /* false: a sanitizer's memory would be counted too */

@@ -13,7 +13,8 @@ export HOME=$tmp XDG_RUNTIME_DIR=$tmp OMP_NUM_THREADS=1 OCL_ICD_VENDORS=/nonexis
 unset XDG_CONFIG_HOME XDG_CACHE_HOME
 
 golden_job() {
-	local i port=$((23000 + $$ % 4500 * 2)) # below those of connections
+	local i port
+	free_ports 30000 32699 2
 	cd "$tmp" || exit 1
 	cp -r "$golden/$1" model
 	cp "$golden"/smollm2/tokenizer*.json model

@@ -2,6 +2,7 @@
 /* ref64.c - see ref64.h. */
 #include "support/ref64.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -352,6 +353,7 @@ void ref_route_bwd(double *dlogits, const double *dw, const double *p, const dou
 		   const double *logits, int64_t n, int64_t experts, int64_t k, int64_t whole,
 		   int64_t sigmoid, double scale, double z)
 {
+	double *d = mem_array((size_t)experts, sizeof *d);
 	for (int64_t i = 0; i < n; i++) {
 		const double *q = p + i * experts;
 		double all = 0, dot = 0;
@@ -359,20 +361,20 @@ void ref_route_bwd(double *dlogits, const double *dw, const double *p, const dou
 			all += q[chosen[i * k + c]];
 			dot += dw[i * k + c] * w[i * k + c] / scale;
 		}
+		for (int64_t m = 0; m < experts; m++)
+			d[m] = balance ? balance[m] : 0;
+		for (int64_t c = 0; c < k; c++)
+			d[chosen[i * k + c]] +=
+				scale * (whole ? (dw[i * k + c] - dot) / all : dw[i * k + c]);
 		for (int64_t j = 0; j < experts; j++) {
 			double sum = 2 * z * lse[i] * exp(logits[i * experts + j] - lse[i]);
-			for (int64_t m = 0; m < experts; m++) {
-				double d = balance ? balance[m] : 0;
-				for (int64_t c = 0; c < k; c++)
-					if (chosen[i * k + c] == m)
-						d += scale * (whole ? (dw[i * k + c] - dot) / all
-								    : dw[i * k + c]);
-				sum += sigmoid ? (m == j) * d * q[m] * (1 - q[m])
-					       : d * q[m] * ((m == j) - q[j]);
-			}
+			for (int64_t m = 0; m < experts; m++)
+				sum += sigmoid ? (m == j) * d[m] * q[m] * (1 - q[m])
+					       : d[m] * q[m] * ((m == j) - q[j]);
 			dlogits[i * experts + j] = sum;
 		}
 	}
+	mem_free(d);
 }
 
 void ref_combine_fwd(double *y, const double *x, const double *w, const int32_t *place, int64_t n,

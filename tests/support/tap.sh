@@ -23,3 +23,18 @@ check() {
 	done
 	failed=1
 }
+
+# free_ports FIRST LAST COUNT: `port` is the first of COUNT ports from FIRST to LAST where nobody
+# listens. The search begins at a block that follows from the number of this process.
+free_ports() {
+	local blocks=$((($2 - $1 + 1) / $3)) i k
+	for ((i = 0; i < blocks; i++)); do
+		port=$(($1 + ($$ + i) % blocks * $3))
+		for ((k = 0; k < $3; k++)); do
+			(: <>"/dev/tcp/127.0.0.1/$((port + k))") 2>/dev/null && continue 2
+		done
+		return 0
+	done
+	echo "all ports from $1 to $2 are taken" >&2
+	exit 1
+}
