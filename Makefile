@@ -263,8 +263,10 @@ python: | $(DEPS_OK)
 		$$p -c 'import cffi, numpy' 2>/dev/null && exit 0; done; \
 	scripts/install-deps.sh python3-cffi python3-numpy || \
 		echo "cffi and numpy cannot be installed: the test of the Python package is skipped"
+# As many jobs as cores, unless the caller says how many.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
 test: deps mpi libedit netns python
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory $(JOBS) run-tests
 # The clang that makes code for every AMD card.
 .PHONY: ziglang
 ziglang: | $(DEPS_OK)

@@ -24,6 +24,10 @@ echo nonsense >"$tmp/c/bad" && chmod 600 "$tmp/c/bad"
 run mesh key bad
 [ $? -eq 1 ] && line "bad: it holds no key of WireGuard"
 check "a file that holds no key"
+mkfifo "$tmp/c/pipe"
+run mesh key pipe
+[ $? -eq 1 ] && line "pipe: is a pipe, a file was expected"
+check "a pipe in the place of a key is not waited for"
 
 # ---- files ----
 mkdir "$tmp/c/plain"
@@ -80,8 +84,9 @@ config 'mesh: {range: [10.77.0.0/24, fd77::/64], dir: plain}' 'peer_timeout: 12'
 run mesh plain.yaml && grep -q '^4 of 4 files written, 1 removed' "$tmp/out" &&
 	diff -r ../before . >/dev/null
 check "and leaves nothing behind"
-run mesh plain.yaml && grep -q '^0 of 4 files written, 0 removed' "$tmp/out"
-check "what is right already is not written"
+mkfifo old.conf
+run mesh plain.yaml && grep -q '^0 of 4 files written, 0 removed' "$tmp/out" && [ -p old.conf ]
+check "what is right already is not written; a pipe beside it is not waited for"
 cd - >/dev/null || exit 1
 rm -rf "$tmp/c/plain"
 

@@ -72,7 +72,7 @@ static bool is_read(const struct gguf_keys *m, const char *name)
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		if (!strcmp(numbers[i].arch, m->arch->name) && !strcmp(numbers[i].gguf, name))
 			return true;
-	return m->arch->norms == GGUF_NORMS_GEMMA4 && !strcmp(name, "final_logit_softcapping");
+	return m->arch->two_kinds && !strcmp(name, "final_logit_softcapping");
 }
 
 static int read_numbers(const struct gguf_keys *m, struct err *e)
@@ -478,11 +478,10 @@ static int make(const struct gguf_keys *m, struct err *e)
 	keys_set(m, "num_hidden_layers", layers);
 	if (m->arch->linear)
 		TRY(read_layers(m, layers, e));
-	const bool gemma4 = m->arch->norms == GGUF_NORMS_GEMMA4;
-	TRY(gemma4 ? gguf_config_gemma4(m, theta, e) : read_heads(m, hidden, e));
+	TRY(m->arch->two_kinds ? gguf_config_gemma4(m, theta, e) : read_heads(m, hidden, e));
 	json_object_set_new(m->o, m->arch->norms == GGUF_NORMS_LFM2 ? "norm_eps" : "rms_norm_eps",
 			    json_real(eps));
-	if (!gemma4)
+	if (!m->arch->two_kinds)
 		json_object_set_new(m->o, "rope_theta", json_real(theta));
 	keys_set(m, "vocab_size", embd->ne[1]);
 	keys_set(m, "max_position_embeddings", context);

@@ -220,10 +220,10 @@ static int make(const struct gguf_maker *m, struct err *e)
 	maker_u32(m, "attention.head_count", heads);
 	if (lfm2)
 		TRY(put_kv_heads(m, kv, e));
-	else if (s->arch->norms != GGUF_NORMS_GEMMA4)
+	else if (!s->arch->two_kinds)
 		maker_u32(m, "attention.head_count_kv", kv);
 	maker_f32(m, "attention.layer_norm_rms_epsilon", eps);
-	if (s->arch->norms != GGUF_NORMS_GEMMA4) { /* it has two kinds of layers */
+	if (!s->arch->two_kinds) {
 		maker_u32(m, "attention.key_length", s->head.dim);
 		maker_u32(m, "attention.value_length", s->head.dim);
 		TRY(put_rope(m, context, e));

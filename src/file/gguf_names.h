@@ -52,6 +52,7 @@ struct gguf_arch {
 	bool with_bias; /* attention_bias is said by the tensors */
 	bool linear;    /* some layers have linear attention in place of attention */
 	bool no_mlp;    /* every layer has experts, and none the width of an MLP */
+	bool two_kinds; /* of layers, whose heads have keys of their own (gemma4_keys.h) */
 	/* What config.json means when it does not say; 0: 1e-6, 10000, hidden / heads, 1. */
 	double eps, theta;
 	int64_t head_dim;

@@ -569,8 +569,8 @@ static int add_both(struct writer *w, const struct peft_pair *p, const char *nam
 
 /* Gemma 4 multiplies what an expert makes by a number of its own. llama.cpp does so before it adds
  * what the adapter makes (build_lora_mm_id, 2026), so B is multiplied here. */
-static int scale_down(struct writer *w, const struct peft_pair *p, int64_t layer, int64_t x,
-		      struct half *b, struct err *e)
+static int scale_down(struct writer *w, struct peft_pair *p, int64_t layer, int64_t x,
+		      struct err *e)
 {
 	char name[96];
 	snprintf(name, sizeof name, "model.layers.%lld.router.per_expert_scale", (long long)layer);
@@ -585,7 +585,7 @@ static int scale_down(struct writer *w, const struct peft_pair *p, int64_t layer
 	TRY(model_file_read_f32(w->base, t, x, 1, &scale, e));
 	for (int64_t i = 0; i < n; i++)
 		to[i] = scale * p->b[i];
-	b->v[x] = to;
+	p->b = to;
 	return 0;
 }
 
@@ -599,9 +599,9 @@ static int add_pair(struct writer *w, const struct peft_pair *p, const char *ful
 		return add_both(w, p, name, x, strstr(full, ".up_proj.") != NULL, half, n_p, e);
 	}
 	if (w->shape.arch->experts == GGUF_EXPERTS_SIDE && x >= 0) {
-		TRY(add_halves(w, p, name, x, 0, p->out, half, n_p, e));
-		return scale_down(w, p, layer, x,
-				  half_of(w, half, n_p, name, 'b', p->out, p->r, true), e);
+		struct peft_pair scaled = *p;
+		TRY(scale_down(w, &scaled, layer, x, e));
+		return add_halves(w, &scaled, name, x, 0, p->out, half, n_p, e);
 	}
 	if (!w->shape.arch->one_up || !gguf_name_of_up(w->shape.arch, full, &up))
 		return add_halves(w, p, name, x, 0, p->out, half, n_p, e);

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/open.h"
 #include "file/gguf.h"
 #include "file/gguf_write.h"
 
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { JSON_MOST = 64 << 20 };
 
@@ -77,14 +79,13 @@ static bool is_our_picture(const char *dir)
 {
 	static const char mark[] = "digraph heteroshard {";
 	char path[PATH_MAX], begin[sizeof mark - 1];
-	struct stat st;
-	if (!join(dir, "architecture.dot", path) || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+	struct err e = { 0 };
+	int fd;
+	if (!join(dir, "architecture.dot", path) || open_read(path, &fd, NULL, &e) < 0)
 		return false;
-	FILE *f = fopen(path, "re");
-	const bool ours =
-		f && fread(begin, sizeof begin, 1, f) == 1 && !memcmp(begin, mark, sizeof begin);
-	if (f)
-		fclose(f);
+	const bool ours = read(fd, begin, sizeof begin) == (ssize_t)sizeof begin &&
+			  !memcmp(begin, mark, sizeof begin);
+	close(fd);
 	return ours;
 }
 

@@ -8,7 +8,6 @@
 #include "file/atomic.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -36,7 +35,7 @@ static int make(const char *path, struct err *e)
 	snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 0, path);
 	if (dir[0])
 		TRY(dir_make_private(dir, e));
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int fd = open_write(path, OPEN_NEW, 0600);
 	if (fd < 0)
 		return no_rights(path, e);
 	randombytes_buf(raw, sizeof raw);
@@ -60,14 +59,11 @@ static int load(const char *path, char pub_p[MESH_KEY], struct err *e)
 	char text[64] = "", word[PATH_MAX];
 	struct stat st;
 	size_t n = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	int fd;
+	if (access(path, R_OK) < 0)
 		return no_rights(path, e);
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return err_set(e, ERR_INPUT, "%s: it is no file", path);
-	}
-	if (st.st_mode & 077) {
+	TRY(open_read(path, &fd, NULL, e));
+	if (fstat(fd, &st) < 0 || st.st_mode & 077) {
 		close(fd);
 		return err_set(e, ERR_INPUT, "%s: others can read this private key: 'chmod 600 %s'",
 			       path, text_word(path, word, sizeof word));

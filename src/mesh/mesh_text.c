@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "file/atomic.h"
 
 #include <dirent.h>
@@ -190,6 +191,8 @@ static size_t remove_old(const struct mesh *m, const char *dir)
 	DIR *d = opendir(dir);
 	for (struct dirent *f; d && (f = readdir(d));) {
 		char path[PATH_MAX], head[64] = "";
+		struct err none = { 0 };
+		int fd = -1;
 		const char *dot = strrchr(f->d_name, '.');
 		size_t n = dot ? (size_t)(dot - f->d_name) : 0;
 		bool conf = dot && !strcmp(dot, ".conf"), inside = dot && !strcmp(dot, ".inside"),
@@ -198,10 +201,12 @@ static size_t remove_old(const struct mesh *m, const char *dir)
 			ours = strlen(m->m[i].id) != n || strncmp(m->m[i].id, f->d_name, n) != 0 ||
 			       (inside && m->c->encrypt != ENCRYPT_MESH);
 		snprintf(path, sizeof path, "%.3900s/%.180s", dir, f->d_name);
-		FILE *in = ours ? fopen(path, "re") : NULL;
-		ours = in && fgets(head, sizeof head, in) && strstr(head, "' in the mesh, written");
-		if (in)
-			fclose(in);
+		ours = ours && open_read(path, &fd, NULL, &none) >= 0 &&
+		       read(fd, head, sizeof head - 1) > 0;
+		head[strcspn(head, "\n")] = 0;
+		ours = ours && strstr(head, "' in the mesh, written");
+		if (fd >= 0)
+			close(fd);
 		removed += ours && unlink(path) == 0 && conf;
 	}
 	if (d)
